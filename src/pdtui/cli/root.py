@@ -1,0 +1,91 @@
+"""The `pdtui` command: finds commands by name and imports only the one that runs.
+
+`pdtui FILE` is `pdtui console FILE`. Exit status: 0 done, 1 the command's own «not good», 2 usage errors and
+unreadable files, 130 interrupted. stdout is data, stderr is narration.
+"""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from typing import Any
+
+import click
+
+from pdtui import __version__
+from pdtui.errors import FileError, PdtuiError, UsageError
+
+COMMANDS = {
+    "console": "open the console on a topology file (also: pdtui FILE)",
+    "demo": "the console over a simulated cluster",
+    "check": "static findings of a topology file",
+    "plan": "ranks, devices, commands and the port map",
+    "schema": "JSON Schema of the topology file",
+    "status": "nodes, NPUs and ranks now",
+    "start": "start ranks and wait for them",
+    "stop": "stop ranks and wait for them",
+    "restart": "restart ranks and wait for them",
+    "logs": "logs of ranks",
+    "ask": "one completion through the proxy",
+}
+"""Name -> help; the module is `pdtui.cli.<name>`, the click command in it is `command`."""
+
+
+class LazyGroup(click.Group):
+    """A group that imports a command's module when the command is used."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        """Return the names in the order of the table."""
+        return list(COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        """Import and return a command."""
+        if cmd_name not in COMMANDS:
+            return None
+        module = importlib.import_module(f"pdtui.cli.{cmd_name}")
+        command: click.Command = module.command
+        return command
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """List the commands without importing them."""
+        with formatter.section("Commands"):
+            formatter.write_dl(list(COMMANDS.items()))
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """Take a first word that is no command for the file of `console`."""
+        if args and args[0] not in COMMANDS and not args[0].startswith("-"):
+            return super().resolve_command(ctx, ["console", *args])
+        return super().resolve_command(ctx, args)
+
+
+@click.group(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(__version__, prog_name="pdtui")
+def root() -> None:
+    """Operate vLLM-Ascend prefill/decode clusters from one file.
+
+    pdtui FILE opens the console; everything that it can do can be scripted with the commands below.
+    """
+
+
+def main(argv: list[str] | None = None) -> Any:
+    """Run the command line; prints errors of pdtui without a traceback and exits."""
+    try:
+        status = root.main(args=argv, prog_name="pdtui", standalone_mode=False)
+    except click.ClickException as error:
+        error.show()
+        sys.exit(2)
+    except click.exceptions.Abort:
+        click.echo("interrupted", err=True)
+        sys.exit(130)
+    except KeyboardInterrupt:
+        click.echo("interrupted", err=True)
+        sys.exit(130)
+    except (UsageError, FileError) as error:
+        click.echo(f"pdtui: {error}", err=True)
+        sys.exit(2)
+    except PdtuiError as error:
+        click.echo(f"pdtui: {error}", err=True)
+        sys.exit(1)
+    sys.exit(status if isinstance(status, int) else 0)

@@ -1,0 +1,1 @@
+"""The Textual console: screens, widgets, actions, themes, strings."""

@@ -1,0 +1,1 @@
+"""The live cluster: snapshot, monitor, supervisor, logs, journal, engine."""

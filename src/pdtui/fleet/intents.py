@@ -1,0 +1,78 @@
+"""What a console or a command asks of the supervisor, and what the supervisor says beforehand."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+
+@dataclass(frozen=True, slots=True)
+class StartRanks:
+    """Start ranks that do not run."""
+
+    ids: tuple[str, ...]
+    reason: str = ""
+    override: tuple[str, ...] = ()
+    """Blockers to pass over, by their `Blocker.id`; then `reason` is needed."""
+    confirm: str = ""
+    """The cluster's name, typed, where a protected cluster asks for it."""
+
+
+@dataclass(frozen=True, slots=True)
+class StopRanks:
+    """Stop ranks: TERM, KILL after the grace period, then check what is left."""
+
+    ids: tuple[str, ...]
+    reason: str = ""
+    grace: float = 30.0
+    """Seconds between TERM and KILL."""
+    confirm: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class RestartRanks:
+    """Stop what runs of these ranks, then start them all."""
+
+    ids: tuple[str, ...]
+    whole_group: bool = True
+    """With a MoE group, one rank means its group; False restarts these only."""
+    reason: str = ""
+    grace: float = 30.0
+    override: tuple[str, ...] = ()
+    confirm: str = ""
+
+
+Intent = StartRanks | StopRanks | RestartRanks
+
+
+@dataclass(frozen=True, slots=True)
+class Blocker:
+    """Something that stands against a start."""
+
+    id: str
+    """Stable: `port:node3:7100`."""
+    message: str
+    remedy: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Preview:
+    """What an intent would do, before it is submitted."""
+
+    verb: Literal["start", "stop", "restart"]
+    title: str
+    """`restart group decode`."""
+    ids: tuple[str, ...]
+    """All ranks that it touches."""
+    consequence: str
+    """What follows for the service, and how long the last start took."""
+    steps: tuple[str, ...]
+    blockers: tuple[Blocker, ...] = ()
+    needs_name: bool = False
+    """A protected cluster wants its name typed."""
+    dangerous: bool = True
+    """False for what cannot hurt (starting stopped ranks): no dialog needed."""
+    commands: tuple[str, ...] = ()
+    """What would run on the nodes, as shell lines, secrets removed."""
+    note: str = ""
+    """Why more ranks are touched than were named."""

@@ -1,0 +1,270 @@
+"""The one immutable picture of the cluster that everything above the fleet reads.
+
+At most ten a second are made; a node or rank whose values did not change keeps the same object, so readers
+may compare with `is`. Times are wall-clock seconds since the epoch and say when a value was true.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Literal
+
+from pdtui.readings.verdict import Reason, Verdict
+from pdtui.topology.model import Role
+
+
+class NodeState(StrEnum):
+    """Whether a node can be asked."""
+
+    CONNECTING = "connecting"
+    CONNECTED = "connected"
+    RECONNECTING = "reconnecting"
+    FAILED = "failed"
+    """It will not come by itself (host key, password, no python3); `error` and `remedy` say what to do."""
+
+
+class RankState(StrEnum):
+    """What a rank is doing."""
+
+    UNKNOWN = "unknown"
+    """Not asked yet."""
+    STOPPED = "stopped"
+    STARTING = "starting"
+    READY = "ready"
+    UNHEALTHY = "unhealthy"
+    """Alive, /health lost."""
+    STALLED = "stalled"
+    """/health answers 200, no tokens although requests run."""
+    STOPPING = "stopping"
+    FAILED = "failed"
+    LOST = "lost"
+    """Its node is unreachable: values are the last known ones."""
+    UNMANAGED = "unmanaged"
+    """A process on its planned port that our keeper did not start."""
+    UNKEPT = "unkept"
+    """Ours, its keeper is gone."""
+
+
+RankFlag = Literal["outdated", "not-in-file"]
+
+WRONG_STATES = frozenset({RankState.FAILED, RankState.UNHEALTHY, RankState.STALLED, RankState.LOST})
+"""States that need an operator."""
+
+ALIVE_STATES = frozenset(
+    {
+        RankState.STARTING,
+        RankState.READY,
+        RankState.UNHEALTHY,
+        RankState.STALLED,
+        RankState.STOPPING,
+        RankState.UNKEPT,
+        RankState.UNMANAGED,
+    }
+)
+"""States in which processes run."""
+
+
+@dataclass(frozen=True, slots=True)
+class NpuStatus:
+    """One NPU as last seen."""
+
+    id: int
+    verdict: Verdict
+    reasons: tuple[Reason, ...] = ()
+    """Why, worst first; empty when healthy."""
+    link: str | None = None
+    """UP, DOWN, or None without an answer."""
+    net_health: str | None = None
+    vnic: str | None = None
+    health: str | None = None
+    """npu-smi's word."""
+    hbm_used_mb: int | None = None
+    hbm_total_mb: int | None = None
+    temperature_c: float | None = None
+    utilization: int | None = None
+    """AI core, per cent."""
+    power_w: float | None = None
+    observed_at: float | None = None
+    """When the oldest value that the verdict rests on was true."""
+    rank: str = ""
+    """The rank that the plan puts here."""
+    processes: tuple[tuple[int, str, int], ...] = ()
+    """pid, name, MB of HBM, as npu-smi lists them."""
+
+
+@dataclass(frozen=True, slots=True)
+class NodeStatus:
+    """One server as last seen."""
+
+    name: str
+    host: str
+    roles: tuple[Role, ...]
+    state: NodeState
+    since: float
+    error: str = ""
+    remedy: str = ""
+    attempt: int = 0
+    next_try: float | None = None
+    npus: tuple[NpuStatus, ...] = ()
+    observed_at: float | None = None
+    """When the last reading came in."""
+    clock_offset: float = 0.0
+    """Seconds that the node's clock is ahead of ours."""
+    facts: str = ""
+    """One line about the machine: user, Python, where state is kept."""
+    tool_error: str = ""
+    """Why NPU readings are missing: a hanging or absent tool."""
+
+
+@dataclass(frozen=True, slots=True)
+class RankMetrics:
+    """What a ready rank's /metrics says; None where a version does not say it."""
+
+    running: int | None = None
+    waiting: int | None = None
+    kv_usage: float | None = None
+    """0 to 1."""
+    generation_tokens_per_s: float | None = None
+    prompt_tokens_per_s: float | None = None
+    ttft_s: float | None = None
+    """Mean since the last reading."""
+    tpot_s: float | None = None
+    local_prefill_tokens: float | None = None
+    """Prompt tokens that a decode rank computed itself: KV that was not pulled."""
+    observed_at: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Diagnosis:
+    """Why a rank is as it is, in one sentence, with the line that shows it."""
+
+    summary: str
+    first_cause: str = ""
+    """The rank whose line came first, if another's."""
+    line: str = ""
+    signature: str = ""
+    """Id of the signature that matched."""
+    remedy: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class RankStatus:
+    """One rank as last seen."""
+
+    id: str
+    group: str
+    role: Role
+    node: str
+    devices: tuple[int, ...]
+    api_port: int
+    state: RankState
+    since: float
+    """When it entered this state."""
+    stage: str = ""
+    """While starting: the last milestone, `weights 63 %`."""
+    pid: int | None = None
+    exit_status: int | None = None
+    """-N: ended by signal N."""
+    flags: tuple[RankFlag, ...] = ()
+    diagnosis: Diagnosis | None = None
+    health: str = ""
+    """`200`, `503`, `refused`, `timeout`; empty when not asked."""
+    started: float | None = None
+    ended: float | None = None
+    run: int = 0
+    by: str = ""
+    difference: tuple[str, ...] = ()
+    """With `outdated` or unmanaged: how argv and env differ from the plan, a line each."""
+    metrics: RankMetrics | None = None
+    observed_at: float | None = None
+    last_state: RankState | None = None
+    """While lost: the last known state."""
+    last_start_s: float | None = None
+    """How long its last start took."""
+    log: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class OperationStep:
+    """One line of an operation's progress."""
+
+    label: str
+    state: Literal["waiting", "running", "done", "failed", "skipped"]
+    detail: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class OperationStatus:
+    """One running or ended action."""
+
+    id: str
+    verb: Literal["start", "stop", "restart"]
+    targets: tuple[str, ...]
+    by: str
+    since: float
+    state: Literal["running", "done", "failed", "cancelled"]
+    steps: tuple[OperationStep, ...] = ()
+    error: str = ""
+    ended: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    """Something that happened, newest last."""
+
+    at: float
+    severity: Literal["info", "good", "warning", "error"]
+    subject: str
+    """A rank, node, `node/npu` or operation."""
+    message: str
+
+
+@dataclass(frozen=True, slots=True)
+class Headline:
+    """What is wrong, in one sentence, and where the key leads."""
+
+    message: str
+    subject: str
+    severity: Literal["warning", "error"]
+
+
+@dataclass(frozen=True, slots=True)
+class ServingStatus:
+    """Is it serving?"""
+
+    word: Literal["SERVING", "DEGRADED", "DOWN", "STARTING", "STOPPED", "UNKNOWN"]
+    since: float | None
+    prefill_ready: int
+    prefill_total: int
+    decode_ready: int
+    decode_total: int
+    running: int | None = None
+    tokens_per_s: float | None = None
+    ttft_s: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Snapshot:
+    """The cluster at one moment."""
+
+    revision: int
+    made_at: float
+    cluster: str
+    nodes: tuple[NodeStatus, ...]
+    ranks: tuple[RankStatus, ...]
+    serving: ServingStatus
+    headline: Headline | None = None
+    operations: tuple[OperationStatus, ...] = ()
+    """Running ones and the last few that ended."""
+    events: tuple[Event, ...] = ()
+    file_changed: bool = False
+    """The topology file on disk is no longer the one that was loaded."""
+
+    def node(self, name: str) -> NodeStatus | None:
+        """Return a node by name."""
+        return next((node for node in self.nodes if node.name == name), None)
+
+    def rank(self, rank_id: str) -> RankStatus | None:
+        """Return a rank by id."""
+        return next((rank for rank in self.ranks if rank.id == rank_id), None)

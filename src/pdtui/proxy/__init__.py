@@ -1,0 +1,1 @@
+"""The PD proxy: flows, balancer, HTTP application, trace, clients."""

@@ -1,0 +1,1 @@
+"""Text of vendor tools, logs and metrics, turned into typed readings and a verdict."""

@@ -1,0 +1,1 @@
+"""Reaching nodes: transports, the agent and its RPC, the keeper, tunnels."""

@@ -1,0 +1,411 @@
+"""What the rest of pdtui sees of a node: messages and protocols, no code that reaches anything.
+
+The implementations are in `transports`, `client` and `link`; tests of higher layers implement `NodeAgent`
+in memory.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Literal, Protocol
+
+from pdtui.errors import ConnectError
+
+PROTOCOL = 1
+"""Version of the agent's RPC."""
+
+RECORD_FORMAT = 1
+"""Version of the rank directory on disk."""
+
+
+@dataclass(frozen=True, slots=True)
+class ExitInfo:
+    """How a process ended, as far as the transport knows."""
+
+    status: int | None
+    signal: str | None = None
+    stderr: str = ""
+    """The last few KiB of stderr, cleaned."""
+
+
+class ByteWriter(Protocol):
+    """The sending half of a channel."""
+
+    def write(self, data: bytes) -> None:
+        """Queue bytes."""
+        ...
+
+    async def drain(self) -> None:
+        """Wait until the queue is short again."""
+        ...
+
+    def close(self) -> None:
+        """End the channel; the remote process sees end of file and is ended."""
+        ...
+
+
+class ByteReader(Protocol):
+    """The receiving half of a channel."""
+
+    async def read(self, limit: int = -1) -> bytes:
+        """Return at most `limit` bytes; empty at the end."""
+        ...
+
+    async def readline(self) -> bytes:
+        """Return a line with its newline; what is left at the end."""
+        ...
+
+    async def readexactly(self, count: int) -> bytes:
+        """Return exactly `count` bytes. Raises `asyncio.IncompleteReadError`."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Channel:
+    """One process at the far end: its stdin, its stdout, and its end."""
+
+    reader: ByteReader
+    writer: ByteWriter
+    closed: asyncio.Future[ExitInfo]
+
+
+class Transport(Protocol):
+    """A way to a node: asyncssh, this machine, or memory. Bytes only."""
+
+    async def open(self, argv: Sequence[str]) -> Channel:
+        """Start a process. Raises `ConnectError`."""
+        ...
+
+    async def forward(self, host: str, port: int) -> tuple[str, int]:
+        """Return a loopback address that leads to `host:port` as the node sees it. Raises `ConnectError`."""
+        ...
+
+    async def close(self) -> None:
+        """End the connection and everything on it."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Facts:
+    """What the agent says of its machine when it starts."""
+
+    protocol: int
+    python: str
+    user: str
+    uid: int
+    hostname: str
+    machine_id: str
+    boot_id: str
+    wall: float
+    """The node's clock when it answered, seconds since the epoch."""
+    state_dir: str
+    """The folder of rank directories that it chose."""
+    state_dir_error: str = ""
+    """Why no folder is writable; ranks cannot be started then."""
+    in_container: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Completed:
+    """A command that has ended (or never started)."""
+
+    argv: tuple[str, ...]
+    status: int | None
+    """Exit status; -N when signal N ended it; None when it could not be started."""
+    stdout: bytes
+    stderr: bytes
+    timed_out: bool = False
+    truncated: bool = False
+    error: str = ""
+    """Why it could not be started: the system's words."""
+    started: float = 0.0
+    """Node's wall clock, seconds since the epoch."""
+    seconds: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Command:
+    """A command for `run` or `batch`. Read-only vendor tools and our own scripts; argv, never a shell line."""
+
+    argv: tuple[str, ...]
+    timeout: float = 10.0
+    """Seconds on the node, then its process group is killed."""
+    key: str = ""
+    """What the caller knows it by; returned with the result."""
+    device: int | None = None
+    """Commands for one device run one at a time over all consoles."""
+    env: Mapping[str, str] = field(default_factory=dict)
+    limit: int = 1 << 20
+    """Bytes kept of each stream."""
+    max_age: float = 0.0
+    """Seconds; a shared reading of the same argv that is not older may answer instead."""
+
+
+@dataclass(frozen=True, slots=True)
+class RankSpec:
+    """What the agent needs to start a rank."""
+
+    cluster: str
+    rank: str
+    """`group/dp_rank`."""
+    script: str
+    """The bash script that becomes the rank (ends in `exec vllm serve ...`)."""
+    argv: tuple[str, ...]
+    env: Mapping[str, str]
+    digest: str
+    address: str
+    api_port: int
+    ports: tuple[int, ...]
+    """All ports that the rank will bind, for the record."""
+    devices: tuple[int, ...]
+    by: str
+    """Who starts it, `user@host`."""
+    hbm_before: Mapping[str, int] = field(default_factory=dict)
+    """NPU id -> MB used before the start."""
+    extra_env: Mapping[str, str] = field(default_factory=dict)
+
+
+class ProcessState(StrEnum):
+    """What a rank directory and the process table say together."""
+
+    NONE = "none"
+    """No record, or a record that was cleared."""
+    RUNNING = "running"
+    UNKEPT = "unkept"
+    """The rank's processes live, its keeper does not."""
+    EXITED = "exited"
+
+
+@dataclass(frozen=True, slots=True)
+class RankRecord:
+    """One rank directory as its agent reads it."""
+
+    cluster: str
+    rank: str
+    state: ProcessState
+    pid: int | None = None
+    keeper: int | None = None
+    run: int = 0
+    """Number of this start, from 1."""
+    started: float = 0.0
+    """Node's wall clock, seconds since the epoch."""
+    by: str = ""
+    digest: str = ""
+    argv: tuple[str, ...] = ()
+    env: Mapping[str, str] = field(default_factory=dict)
+    api_port: int = 0
+    address: str = ""
+    ports: tuple[int, ...] = ()
+    devices: tuple[int, ...] = ()
+    hbm_before: Mapping[str, int] = field(default_factory=dict)
+    exit_status: int | None = None
+    exit_signal: int | None = None
+    ended: float | None = None
+    stop_requested: bool = False
+    """The end was asked for: `stopped`, not `failed`."""
+    log: str = ""
+    """Path of the run's log on the node."""
+    processes: tuple[int, ...] = ()
+    """Pids that belong to the rank now, by descent, session or its variable."""
+    format: int = RECORD_FORMAT
+
+
+@dataclass(frozen=True, slots=True)
+class StartResult:
+    """What became of a start."""
+
+    outcome: Literal["started", "already_running"]
+    record: RankRecord
+
+
+@dataclass(frozen=True, slots=True)
+class StopResult:
+    """What became of a stop."""
+
+    outcome: Literal["stopped", "not_running", "still_running"]
+    killed: bool
+    """The grace period did not suffice."""
+    survivors: tuple[int, ...]
+    record: RankRecord | None
+
+
+@dataclass(frozen=True, slots=True)
+class Listener:
+    """A listening TCP port and its owner."""
+
+    address: str
+    port: int
+    pid: int | None
+    command: str
+    """Cleaned command line; empty when it cannot be read."""
+    rank: str = ""
+    """`cluster:group/dp_rank` from the owner's PDTUI_RANK variable, if it has one."""
+
+
+@dataclass(frozen=True, slots=True)
+class ProcessInfo:
+    """One process, for unmanaged and foreign ones."""
+
+    pid: int
+    ppid: int
+    session: int
+    started: float
+    argv: tuple[str, ...]
+    env: Mapping[str, str]
+    """Only the names that were asked for."""
+    user: str
+
+
+@dataclass(frozen=True, slots=True)
+class HttpReply:
+    """An HTTP answer from a port on the node, or why there is none."""
+
+    status: int | None
+    body: bytes = b""
+    error: str = ""
+    """`refused`, `timeout` or the system's words."""
+    seconds: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class LogChunk:
+    """A piece of a followed file. Offsets are valid for the life of the file, whatever is rotated away."""
+
+    path: str
+    offset: int
+    data: bytes
+    next_offset: int
+    gap: bool = False
+    """What lay between the asked offset and `offset` is gone."""
+    at: float = 0.0
+    """Node's wall clock when it was read."""
+
+
+class NodeAgent(Protocol):
+    """The agent on one node (or in its container). Every call raises `AgentLost` or `AgentError`."""
+
+    @property
+    def facts(self) -> Facts:
+        """What it said when it started."""
+        ...
+
+    async def run(self, command: Command) -> Completed:
+        """Run one command."""
+        ...
+
+    def batch(self, commands: Sequence[Command], *, parallel: int = 4) -> AsyncIterator[tuple[Command, Completed]]:
+        """Run many, one at a time per device; yield each when it is done."""
+        ...
+
+    async def start_rank(self, spec: RankSpec) -> StartResult:
+        """Start a rank under a keeper, unless it runs already."""
+        ...
+
+    async def stop_rank(self, cluster: str, rank: str, *, grace: float, by: str) -> StopResult:
+        """TERM to every process of a rank, KILL after `grace` seconds; returns when they are gone."""
+        ...
+
+    async def ranks(self, cluster: str) -> Sequence[RankRecord]:
+        """Return what the rank directories of a cluster say."""
+        ...
+
+    async def ports(self) -> Sequence[Listener]:
+        """Return the listening TCP ports."""
+        ...
+
+    async def processes(self, *, match: Sequence[str], env: Sequence[str] = ()) -> Sequence[ProcessInfo]:
+        """Return processes one of whose words contains one of `match`, with the named variables."""
+        ...
+
+    async def http(
+        self,
+        host: str,
+        port: int,
+        path: str,
+        *,
+        timeout: float = 3.0,
+        keep: Sequence[str] = (),
+        limit: int = 1 << 20,
+    ) -> HttpReply:
+        """GET from a port on the node; `keep` filters Prometheus text by metric name, on the node."""
+        ...
+
+    def follow(self, path: str, *, offset: int | None = None, tail: int = 65536) -> AsyncIterator[LogChunk]:
+        """Follow a file from `offset`, or from `tail` bytes before its end; goes on until closed."""
+        ...
+
+    async def read_file(self, path: str, *, limit: int = 1 << 20) -> bytes:
+        """Return a file's bytes. Raises `AgentError` with code `not_found` or `permission`."""
+        ...
+
+    async def journal(self, cluster: str, entry: Mapping[str, object]) -> None:
+        """Append one entry to the cluster's journal on the node."""
+        ...
+
+    async def clock_offset(self) -> float:
+        """Return how far the node's wall clock is ahead of ours, in seconds."""
+        ...
+
+
+class LinkState(StrEnum):
+    """Where a connection stands."""
+
+    CONNECTING = "connecting"
+    CONNECTED = "connected"
+    RECONNECTING = "reconnecting"
+    FAILED = "failed"
+    """It will not come by itself: a host key, a password, no python3. Tried again, slowly."""
+    CLOSED = "closed"
+
+
+@dataclass(frozen=True, slots=True)
+class LinkStatus:
+    """A connection now."""
+
+    state: LinkState
+    since: float
+    """Wall clock, seconds since the epoch."""
+    attempt: int = 0
+    """Tries since it was last connected."""
+    next_try: float | None = None
+    """Wall clock."""
+    error: ConnectError | None = None
+
+
+class NodeLink(Protocol):
+    """A connection that keeps itself up: backs off with jitter, never gives up, delays nobody else."""
+
+    @property
+    def name(self) -> str:
+        """The node's name."""
+        ...
+
+    @property
+    def status(self) -> LinkStatus:
+        """Where it stands."""
+        ...
+
+    @property
+    def host_agent(self) -> NodeAgent | None:
+        """The agent on the host (NPU tools); None while there is no connection."""
+        ...
+
+    @property
+    def rank_agent(self) -> NodeAgent | None:
+        """The agent where ranks run: in the container if there is one, else the host's."""
+        ...
+
+    async def changed(self) -> None:
+        """Return when `status` has changed since the last call of this method."""
+        ...
+
+    async def forward(self, host: str, port: int) -> tuple[str, int]:
+        """Return a loopback address that leads to `host:port` as the node sees it. Raises `ConnectError`."""
+        ...
+
+    async def run(self) -> None:
+        """Keep the connection up until cancelled."""
+        ...

@@ -1,0 +1,1 @@
+"""A simulated cluster of real processes: nodes, vendor tools, a vLLM stand-in, faults."""

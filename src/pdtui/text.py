@@ -1,0 +1,35 @@
+"""Make remote text safe to show.
+
+Logs, stderr, host names and model output can hold escape sequences, control characters and bidirectional
+overrides. Textual passes them to the terminal, so everything from outside goes through `clean` once, where
+it is parsed. Markup is the widgets' concern: never hand them a bare `str`.
+"""
+
+from __future__ import annotations
+
+import re
+
+_ESCAPE = re.compile(
+    r"\x1b\[[0-?]*[ -/]*[@-~]"  # CSI
+    r"|\x1b[\]PX^_][^\n]*?(?:\x07|\x1b\\|\x9c|(?=\n)|$)"  # OSC, DCS, SOS, PM, APC up to BEL, ST or end of line
+    r"|\x1b[ -/]*[0-~]?"  # two-byte escapes, and an ESC at the end
+    r"|\x9b[0-?]*[ -/]*[@-~]"  # CSI in its 8-bit form
+)
+_CONTROL = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u200e\u200f\u202a-\u202e\u2066-\u2069\ufeff]")
+
+
+def clean(text: str) -> str:
+    """Return `text` without escape sequences, control characters (tab and newline stay) and bidi overrides."""
+    if not _CONTROL.search(text):
+        return text
+    return _CONTROL.sub("", _ESCAPE.sub("", text))
+
+
+def clean_line(text: str) -> str:
+    """Return `text` cleaned and on one line, tabs and newlines turned into spaces."""
+    return clean(text).replace("\n", " ").replace("\t", " ")
+
+
+def decode(data: bytes) -> str:
+    """Return remote bytes as clean text; bytes that are no UTF-8 become U+FFFD."""
+    return clean(data.decode("utf-8", "replace"))

@@ -1,0 +1,1 @@
+"""The topology file: loaded, checked, planned."""

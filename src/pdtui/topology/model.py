@@ -1,0 +1,165 @@
+"""The checked model of a topology file: what everything above `topology` reads.
+
+Frozen; made only by `pdtui.topology.load`. Defaults are filled in and names resolved, so no reader has to
+know how the file was written. The file's own shape is in `schema`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from pathlib import Path
+from typing import Any, Literal
+
+
+class Role(StrEnum):
+    """What a group does with a request."""
+
+    PREFILL = "prefill"
+    DECODE = "decode"
+
+
+class Flow(StrEnum):
+    """How a request crosses the roles."""
+
+    PULL = "pull"
+    LAYERWISE = "layerwise"
+
+
+Platform = Literal["a2", "a3", "a5", "cpu"]
+
+NPUS_PER_NODE: Mapping[str, int] = {"a2": 8, "a3": 16, "a5": 8, "cpu": 0}
+"""Device ids of one server, by platform (A3: 8 cards of two chips)."""
+
+
+@dataclass(frozen=True, slots=True)
+class SshOptions:
+    """How SSH reaches a node; None leaves it to ~/.ssh/config and asyncssh's defaults."""
+
+    user: str | None = None
+    port: int | None = None
+    key: Path | None = None
+    jump: str | None = None
+    """[user@]host[:port] of the jump host."""
+    known_hosts: Path | None = None
+    config: Path | None = None
+    sudo: bool = False
+    connect_timeout: float = 10.0
+    """Seconds."""
+
+
+@dataclass(frozen=True, slots=True)
+class Node:
+    """One server."""
+
+    name: str
+    host: str
+    """What SSH connects to; `local` means this machine, without SSH."""
+    address: str
+    """What the cluster uses: API servers, HCCL, KV transfer."""
+    nic: str
+    ssh: SshOptions = field(default_factory=SshOptions)
+
+
+@dataclass(frozen=True, slots=True)
+class Runtime:
+    """Where ranks run on a node."""
+
+    container: str | None = None
+    exec: tuple[str, ...] = ("docker", "exec", "-i")
+    """The prefix before the container's name; unused without a container."""
+    setup: tuple[str, ...] = ()
+    """Scripts that are sourced before a rank starts."""
+    state_dir: str | None = None
+    """Folder of ranks' records and logs; None: /var/lib/pdtui, else ~/.local/state/pdtui."""
+
+    @property
+    def exec_prefix(self) -> tuple[str, ...]:
+        """Words to put before an argv so that it runs where ranks run; empty on the host itself."""
+        return (*self.exec, self.container) if self.container else ()
+
+
+@dataclass(frozen=True, slots=True)
+class Model:
+    """The model that is served."""
+
+    path: str
+    served_name: str
+    kind: Literal["moe", "dense"] = "moe"
+
+
+@dataclass(frozen=True, slots=True)
+class Safety:
+    """What needs a second thought."""
+
+    protected: bool = False
+    """Group-wide actions ask for the cluster's name."""
+    read_only: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class ProxySettings:
+    """The HTTP server that clients talk to."""
+
+    node: str
+    listen: str = "127.0.0.1"
+    advertise: str = ""
+    port: int = 1999
+    kind: Literal["pdtui", "reference", "external"] = "pdtui"
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    """One DP group: the ranks that share `--data-parallel-size`, address and RPC port."""
+
+    name: str
+    role: Role
+    nodes: tuple[str, ...]
+    dp_size: int
+    tp_size: int
+    pp_size: int
+    api_port: int
+    rpc_port: int
+    kv_port: int
+    ranks_per_node: Mapping[str, int]
+    """Ranks on each node, in the order of `nodes`: contiguous blocks of DP ranks."""
+    devices: Mapping[str, tuple[int, ...]]
+    """NPU ids that the group may use on each node, in order."""
+    args: Mapping[str, Any]
+    """Merged `vllm serve` flags (defaults, role, group), without the derived ones."""
+    env: Mapping[str, Any]
+    """Merged environment: text, {prepend: text}, or None to remove a derived one."""
+    kv_config: Mapping[str, Any]
+    """Keys that the file adds to `--kv-transfer-config`."""
+    kv_extra: Mapping[str, Any]
+    """Keys that the file adds to `kv_connector_extra_config`."""
+
+
+@dataclass(frozen=True, slots=True)
+class Topology:
+    """Everything in one topology file."""
+
+    path: Path
+    digest: str
+    """SHA-256 of the file's bytes, hexadecimal."""
+    name: str
+    platform: Platform
+    vllm_ascend: str
+    flow: Flow
+    connector: str
+    model: Model
+    runtime: Runtime
+    safety: Safety
+    nodes: Mapping[str, Node]
+    groups: Mapping[str, Group]
+    proxy: ProxySettings | None
+
+    @property
+    def npus_per_node(self) -> int:
+        """Device ids of one server."""
+        return NPUS_PER_NODE[self.platform]
+
+    def roles_of(self, node: str) -> tuple[Role, ...]:
+        """Return the roles that a node serves, each once, in the order of the groups."""
+        return tuple(dict.fromkeys(group.role for group in self.groups.values() if node in group.nodes))
