@@ -5,6 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import StrEnum
 
+Path = tuple[str | int, ...]
+"""Keys and list indexes from the top of the file."""
+
 
 class Severity(StrEnum):
     """How bad a finding is."""
@@ -29,3 +32,17 @@ class Finding:
     """From 1; 0 when the finding is about the file as a whole."""
     path: str
     """Keys from the top, joined by dots: `groups.decode.kv_port`."""
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """What a rule reports; the loader looks up where its path stands and makes a `Finding` of it."""
+
+    rule: str
+    severity: Severity
+    message: str
+    path: Path
+    on_key: bool = False
+    """The key is the trouble, not its value."""
+    mark: tuple[int, int] | None = None
+    """Line and column, when they are known without the path."""

@@ -73,6 +73,14 @@ class Runtime:
     """Scripts that are sourced before a rank starts."""
     state_dir: str | None = None
     """Folder of ranks' records and logs; None: /var/lib/pdtui, else ~/.local/state/pdtui."""
+    image: str | None = None
+    shm_size: str | None = None
+    devices: tuple[str, ...] = ()
+    """Device files of the container besides the NPUs'."""
+    mounts: tuple[str, ...] = ()
+    """`host-path:container-path[:options]`."""
+    options: tuple[str, ...] = ()
+    """Further words for the container's start command."""
 
     @property
     def exec_prefix(self) -> tuple[str, ...]:
@@ -121,6 +129,7 @@ class Group:
     pp_size: int
     api_port: int
     rpc_port: int
+    """0 for a dense model, whose ranks are independent instances."""
     kv_port: int
     ranks_per_node: Mapping[str, int]
     """Ranks on each node, in the order of `nodes`: contiguous blocks of DP ranks."""
@@ -134,6 +143,21 @@ class Group:
     """Keys that the file adds to `--kv-transfer-config`."""
     kv_extra: Mapping[str, Any]
     """Keys that the file adds to `kv_connector_extra_config`."""
+    connector: str = ""
+    """The group's KV connector."""
+    dp_address: str = ""
+    """Address of the node of rank 0, unless the file overrides it; empty for independent instances."""
+
+    @property
+    def pcp_size(self) -> int:
+        """Prefill context parallel size, 1 unless the arguments say otherwise."""
+        size = self.args.get("prefill-context-parallel-size", 1)
+        return int(size) if isinstance(size, int) and not isinstance(size, bool) and size > 0 else 1
+
+    @property
+    def npus_per_rank(self) -> int:
+        """NPUs that one rank takes."""
+        return self.tp_size * self.pp_size * self.pcp_size
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,6 +178,8 @@ class Topology:
     nodes: Mapping[str, Node]
     groups: Mapping[str, Group]
     proxy: ProxySettings | None
+    accept: Mapping[str, str] = field(default_factory=dict)
+    """Rule id -> why its findings are accepted."""
 
     @property
     def npus_per_node(self) -> int:

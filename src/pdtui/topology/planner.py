@@ -1,0 +1,195 @@
+"""From a topology to its plan: ranks, devices, ports, commands. Pure arithmetic, never raises on a built topology."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from pdtui.topology.model import Group, Node, Role, Topology
+from pdtui.topology.plan import Plan, RankPlan
+from pdtui.topology.ports import kv_ports, port_map
+from pdtui.topology.versions import known_release
+
+KV_ROLES: Mapping[Role, str] = {Role.PREFILL: "kv_producer", Role.DECODE: "kv_consumer"}
+
+
+def make_plan(topology: Topology) -> Plan:
+    """Return every rank as it should run, and one port map over all hosts."""
+    ranks = tuple(rank for group in topology.groups.values() for rank in _group_ranks(topology, group))
+    return Plan(ranks, port_map(topology, ranks))
+
+
+def placement(group: Group) -> Iterator[tuple[str, int, int]]:
+    """Yield (node, DP rank, local rank) of each rank: contiguous blocks in the order of the nodes."""
+    dp_rank = 0
+    for node in group.nodes:
+        for local_rank in range(group.ranks_per_node.get(node, 0)):
+            yield node, dp_rank, local_rank
+            dp_rank += 1
+
+
+def rank_devices(group: Group, node: str, local_rank: int) -> tuple[int, ...]:
+    """Return the NPUs of one rank: its slice of what the group may use there; short if there are too few."""
+    size = group.npus_per_rank
+    return group.devices[node][local_rank * size : (local_rank + 1) * size]
+
+
+def _group_ranks(topology: Topology, group: Group) -> Iterator[RankPlan]:
+    release = known_release(topology.vllm_ascend)
+    independent = topology.model.kind == "dense"
+    flags = flag_words({name: value for name, value in group.args.items() if name not in _PER_RANK})
+    for node_name, dp_rank, local_rank in placement(group):
+        node = topology.nodes[node_name]
+        kv_port = group.kv_port + (dp_rank * group.npus_per_rank if independent else 0)
+        ports = kv_ports(
+            group.connector,
+            release,
+            kv_port,
+            dp_rank=0 if independent else dp_rank,
+            local_rank=0 if independent else local_rank,
+            tp=group.tp_size,
+            pp=group.pp_size,
+            pcp=group.pcp_size,
+        )
+        devices = rank_devices(group, node_name, local_rank)
+        derived = derived_args(topology, group, dp_rank, group.api_port + local_rank, kv_port)
+        own = {name: group.args.get(name, value) for name, value in derived.items()}
+        last = {"kv-transfer-config": own.pop("kv-transfer-config")}
+        argv = ("vllm", "serve", topology.model.path, *flag_words(own), *flags, *flag_words(last))
+        env = rank_env(group, node, devices)
+        yield RankPlan(
+            id=f"{group.name}/{dp_rank}",
+            group=group.name,
+            role=group.role,
+            node=node_name,
+            host=node.address,
+            dp_rank=dp_rank,
+            local_rank=local_rank,
+            devices=devices,
+            api_port=group.api_port + local_rank,
+            kv_ports=ports,
+            argv=argv,
+            env=env,
+            digest=_digest(argv, env),
+        )
+
+
+_PER_RANK = frozenset(
+    {
+        "host",
+        "port",
+        "data-parallel-size",
+        "data-parallel-rank",
+        "data-parallel-address",
+        "data-parallel-rpc-port",
+        "tensor-parallel-size",
+        "pipeline-parallel-size",
+        "served-model-name",
+        "kv-transfer-config",
+    }
+)
+"""Flags that are derived; what the file says about them stands in their place."""
+
+
+def derived_args(topology: Topology, group: Group, dp_rank: int, api_port: int, kv_port: int) -> dict[str, Any]:
+    """Return the flags that follow from the file; all of `_PER_RANK`, None where there is none."""
+    independent = topology.model.kind == "dense"
+    parallel: dict[str, Any] = {
+        "data-parallel-size": group.dp_size,
+        "data-parallel-rank": dp_rank,
+        "data-parallel-address": group.dp_address,
+        "data-parallel-rpc-port": group.rpc_port,
+    }
+    return {
+        "host": "0.0.0.0",  # noqa: S104 - what the guides run; peers and the proxy must reach it
+        "port": api_port,
+        **(dict.fromkeys(parallel) if independent else parallel),
+        "tensor-parallel-size": group.tp_size,
+        "pipeline-parallel-size": group.pp_size if group.pp_size > 1 else None,
+        "served-model-name": topology.model.served_name,
+        "kv-transfer-config": kv_transfer_config(topology, group, kv_port),
+    }
+
+
+def kv_transfer_config(topology: Topology, group: Group, kv_port: int) -> dict[str, Any]:
+    """Return `--kv-transfer-config`: the derived keys, then the file's own.
+
+    `kv_port` is text as in vLLM-Ascend's guides. Both roles' sizes are one group's, not the sum over groups; the
+    own role's are the group's own, since that is what it is checked against when it starts.
+    """
+    extra = {role.value: sizes for role in Role if (sizes := _sizes(topology, group, role)) is not None}
+    return {
+        "kv_connector": group.connector,
+        "kv_role": KV_ROLES[group.role],
+        "kv_port": str(kv_port),
+        "kv_connector_extra_config": {**extra, **group.kv_extra},
+        **group.kv_config,
+    }
+
+
+def _sizes(topology: Topology, own: Group, role: Role) -> dict[str, int] | None:
+    others = (group for group in topology.groups.values() if group.role is role)
+    group = own if own.role is role else next(others, None)
+    if group is None:
+        return None
+    sizes = {"dp_size": 1 if topology.model.kind == "dense" else group.dp_size, "tp_size": group.tp_size}
+    return sizes | ({"pp_size": group.pp_size} if group.pp_size > 1 else {})
+
+
+def flag_words(args: Mapping[str, Any]) -> tuple[str, ...]:
+    """Return flags as words for a command line."""
+    return tuple(word for name, value in args.items() for word in _words(f"--{name}", value))
+
+
+def _words(flag: str, value: Any) -> tuple[str, ...]:
+    if value is None:
+        return ()
+    if isinstance(value, bool):
+        return (flag,) if value else (f"--no-{flag[2:]}",)
+    if isinstance(value, dict):
+        return flag, _json(value["json"] if set(value) == {"json"} else value)
+    if isinstance(value, (list, tuple)):
+        return flag, *(item_text(item) for item in value)
+    return flag, str(value)
+
+
+def item_text(value: Any) -> str:
+    """Return one item of a list as a word: text as it is, everything else as JSON."""
+    return value if isinstance(value, str) else _json(value)
+
+
+def _json(value: Any) -> str:
+    return json.dumps(value, ensure_ascii=False)
+
+
+def rank_env(group: Group, node: Node, devices: tuple[int, ...]) -> dict[str, str]:
+    """Return the variables to export: the derived ones, then the file's; `null` removes one."""
+    values: dict[str, Any] = {**derived_env(node, devices), **group.env}
+    return {name: _env_text(name, value) for name, value in values.items() if value is not None}
+
+
+def derived_env(node: Node, devices: tuple[int, ...]) -> dict[str, str]:
+    """Return the variables that follow from the node and the rank's NPUs."""
+    return {
+        "HCCL_IF_IP": node.address,
+        "GLOO_SOCKET_IFNAME": node.nic,
+        "TP_SOCKET_IFNAME": node.nic,
+        "HCCL_SOCKET_IFNAME": node.nic,
+        "VLLM_HOST_IP": node.address,
+        "ASCEND_RT_VISIBLE_DEVICES": ",".join(map(str, devices)),
+    }
+
+
+def _env_text(name: str, value: Any) -> str:
+    if isinstance(value, Mapping):
+        if "prepend" in value:
+            # No colon when the node has no value: an empty entry would mean the working directory.
+            return f"{value['prepend']}${{{name}:+:${{{name}}}}}"
+        return f"${{{value['from_env']}}}" if "from_env" in value else ""
+    return str(value)
+
+
+def _digest(argv: tuple[str, ...], env: Mapping[str, str]) -> str:
+    return hashlib.sha256(json.dumps([argv, env]).encode()).hexdigest()

@@ -1,0 +1,40 @@
+"""What depends on the version of vllm-ascend (its versioning policy, release notes and Dockerfiles)."""
+
+from __future__ import annotations
+
+import re
+
+Release = tuple[int, int, int]
+
+NEWEST: Release = (0, 27, 1)
+"""The newest vllm-ascend whose port formulas are known here."""
+
+_VERSION = re.compile(r"v?(\d{1,4})\.(\d{1,4})(?:\.(\d{1,4}))?(?:\.?(?:rc|a|b|dev|post)\d*)*(?:\+\S*)?\Z")
+
+_MOONCAKE: tuple[tuple[Release, Release], ...] = (
+    ((0, 0, 0), (0, 3, 7)),
+    ((0, 18, 0), (0, 3, 9)),
+    ((0, 20, 2), (0, 3, 8)),
+    ((0, 22, 1), (0, 3, 9)),
+    ((0, 23, 0), (0, 3, 11)),
+)
+"""From this vllm-ascend on -> Mooncake in its image."""
+
+
+def release_of(text: str) -> Release | None:
+    """Return the release number of a version such as `0.22.1rc1`; None if it is none. `main` is the newest."""
+    if text in {"main", "latest"}:
+        return NEWEST
+    match = _VERSION.match(text)
+    return (int(match[1]), int(match[2]), int(match[3] or 0)) if match else None
+
+
+def known_release(text: str) -> Release:
+    """Return the release whose tables apply: the newest for versions that are newer or not understood."""
+    release = release_of(text)
+    return min(release, NEWEST) if release is not None else NEWEST
+
+
+def mooncake_of(release: Release) -> Release:
+    """Return the Mooncake version in the image of a vllm-ascend release."""
+    return next(mooncake for since, mooncake in reversed(_MOONCAKE) if release >= since)
