@@ -1,0 +1,232 @@
+"""The folder of a simulated node: home, tools, model and the scripts that set the environment up."""
+
+from __future__ import annotations
+
+import compileall
+import json
+import os
+import shlex
+import shutil
+import sys
+import uuid
+from dataclasses import dataclass
+from pathlib import Path
+
+from pdtui.sim.npus import HARDWARE, Npus, SimPlatform
+
+HERE = Path(__file__).resolve().parent
+SYSTEM_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+MARKER = ".pdtui-simulation"
+"""A root folder with this file in it was made by a simulation and may be emptied by the next."""
+SHARDS = 24
+"""Weight files of the simulated model."""
+
+
+@dataclass(frozen=True, slots=True)
+class Machine:
+    """What the folder of one node is made from."""
+
+    name: str
+    folder: Path
+    shared: Path
+    """Folder of what all nodes of the simulation share: the stand-in and the setup scripts."""
+    address: str
+    platform: SimPlatform
+    container: str
+    server_index: int
+    speed: float
+
+    @property
+    def tools(self) -> str:
+        """PATH of the simulated host: its tools before the system's."""
+        folder = self.folder
+        return (
+            f"{folder}/usr/local/Ascend/driver/tools:{folder}/usr/local/sbin:{folder}/usr/local/bin:{SYSTEM_PATH}"
+        )
+
+    @property
+    def home(self) -> Path:
+        """The home folder on the host."""
+        return self.folder / "root"
+
+    @property
+    def rank_home(self) -> Path:
+        """The home folder where ranks run."""
+        return self.folder / "containers" / self.container / "root" if self.container else self.home
+
+    @property
+    def rank_bin(self) -> Path:
+        """The folder of `vllm` where ranks run."""
+        base = self.folder / "containers" / self.container if self.container else self.folder
+        return base / "usr" / "local" / "bin"
+
+
+def python() -> str:
+    """Return the interpreter for the simulated nodes: the real one behind a virtual environment."""
+    base = getattr(sys, "_base_executable", None) or sys.executable
+    return str(Path(base).resolve())
+
+
+def build_shared(shared: Path, setup: tuple[str, ...], model_path: str) -> tuple[str, tuple[str, ...]]:
+    """Write what all nodes share; return the model's path and the setup scripts' paths."""
+    shared.mkdir(parents=True, exist_ok=True)
+    library = shared / "lib"
+    shutil.copytree(
+        HERE / "standin",
+        library / "vllm_standin",
+        ignore=shutil.ignore_patterns("__pycache__"),
+        dirs_exist_ok=True,
+    )
+    compileall.compile_dir(library, quiet=1)
+    model = shared / "models" / (Path(model_path).name or "model")
+    model.mkdir(parents=True, exist_ok=True)
+    (model / "config.json").write_text(
+        json.dumps(
+            {
+                "architectures": ["DeepseekV3ForCausalLM"],
+                "model_type": "deepseek_v3",
+                "max_position_embeddings": 163840,
+                "num_hidden_layers": 61,
+            }
+        ),
+        encoding="utf-8",
+    )
+    for number in range(1, SHARDS + 1):
+        (model / f"model-{number:05d}-of-{SHARDS:05d}.safetensors").touch()
+    scripts: list[str] = []
+    for script in setup:
+        path = shared / "image" / script.lstrip("/")
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(_setup_script(script), encoding="utf-8")
+        scripts.append(str(path))
+    return str(model), tuple(scripts)
+
+
+def _setup_script(script: str) -> str:
+    """Return what a vendor's set_env.sh does, as far as a program could notice."""
+    root = str(Path(script).parent)
+    if "nnal" in script or "atb" in script:
+        return f"export ATB_HOME_PATH={shlex.quote(root)}\n"
+    return (
+        f"export ASCEND_TOOLKIT_HOME={shlex.quote(root)}/latest\n"
+        "export ASCEND_HOME_PATH=$ASCEND_TOOLKIT_HOME\n"
+        "export LD_LIBRARY_PATH=$ASCEND_TOOLKIT_HOME/lib64${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}\n"
+        "export PYTHONPATH=$ASCEND_TOOLKIT_HOME/python/site-packages${PYTHONPATH:+:$PYTHONPATH}\n"
+    )
+
+
+BASHRC = """\
+# CANN and Mooncake, as vllm-ascend's images set them up.
+export ASCEND_TOOLKIT_HOME=/usr/local/Ascend/ascend-toolkit/latest
+export ASCEND_HOME_PATH=$ASCEND_TOOLKIT_HOME
+export ASCEND_OPP_PATH=$ASCEND_TOOLKIT_HOME/opp
+export LD_LIBRARY_PATH=$ASCEND_TOOLKIT_HOME/lib64:/usr/local/Ascend/driver/lib64/driver:/usr/local/lib:$LD_LIBRARY_PATH
+export SOC_VERSION={soc}
+"""
+
+PROMPT = """\
+case $- in *i*) PS1='[{user}@{host} \\W]# ' ;; esac
+"""
+
+
+def build_node(machine: Machine) -> Npus:
+    """Write a node's folder; returns its NPUs."""
+    folder = machine.folder
+    for name in (
+        "usr/local/Ascend/driver/tools",
+        "usr/local/sbin",
+        "usr/local/bin",
+        "etc",
+        "fault",
+        "run",
+        "tmp",
+        "state",
+    ):
+        (folder / name).mkdir(parents=True, exist_ok=True)
+    machine.home.mkdir(parents=True, exist_ok=True)
+    npus = Npus(folder / "npu", machine.platform, machine.server_index)
+    npus.create()
+    (folder / "etc" / "machine-id").write_text(uuid.uuid4().hex + "\n", encoding="ascii")
+    (folder / "etc" / "boot_id").write_text(f"{uuid.uuid4()}\n", encoding="ascii")
+    _write_hccn_conf(npus, folder / "etc" / "hccn.conf")
+    set_env = machine.rank_home.parent / "usr" / "local" / "Ascend" / "ascend-toolkit" / "set_env.sh"
+    set_env.parent.mkdir(parents=True, exist_ok=True)
+    set_env.write_text(_setup_script(str(set_env)), encoding="utf-8")
+    _write_tools(machine, npus)
+    _write_homes(machine)
+    return npus
+
+
+def _write_hccn_conf(npus: Npus, path: Path) -> None:
+    lines: list[str] = []
+    for phy in range(npus.hardware.count):
+        for key, name in (
+            ("address", "ip"),
+            ("netmask", "netmask"),
+            ("gateway", "gateway"),
+            ("netdetect", "netdetect"),
+        ):
+            value = (npus.folder / str(phy) / name).read_text(encoding="ascii").strip()
+            lines.append(f"{key}_{phy}={value}")
+    path.write_text("\n".join(lines) + "\n", encoding="ascii")
+
+
+def _write_tools(machine: Machine, npus: Npus) -> None:
+    hardware = HARDWARE[machine.platform]
+    values = {
+        "NODE": str(machine.folder),
+        "PLATFORM": machine.platform,
+        "COUNT": str(hardware.cards),
+        "CHIPS": str(hardware.chips),
+        "NAME": hardware.name,
+        "HBM": str(hardware.hbm_mb),
+        "VERSION": hardware.version,
+        "SERVER": str(npus.server_index),
+        "PATH": machine.tools,
+        "HOSTNAME": machine.name,
+        "ADDRESS": machine.address,
+    }
+    local = machine.folder / "usr" / "local"
+    _write_tool("hccn_tool.sh", local / "Ascend" / "driver" / "tools" / "hccn_tool", values)
+    _write_tool("npu_smi.sh", local / "sbin" / "npu-smi", values)
+    if machine.container:
+        _write_tool("docker.sh", local / "bin" / "docker", values)
+    for place in {local / "bin", machine.rank_bin}:
+        place.mkdir(parents=True, exist_ok=True)
+        (place / "python3").symlink_to(python())
+    _executable(machine.rank_bin / "vllm", _launcher(machine))
+
+
+def _launcher(machine: Machine) -> str:
+    """Return the node's `vllm` command: what it must know of the simulation, and the stand-in's entry."""
+    return (
+        f"#!{python()} -ISB\n"
+        "import sys\n"
+        f"sys.path.insert(0, {str(machine.shared / 'lib')!r})\n"
+        "from vllm_standin.main import main\n"
+        f"sys.exit(main({str(machine.folder)!r}, {machine.address!r}, {machine.speed!r}))\n"
+    )
+
+
+def _write_tool(source: str, path: Path, values: dict[str, str]) -> None:
+    text = (HERE / "tools" / source).read_text(encoding="utf-8")
+    for name, value in values.items():
+        text = text.replace(f"@{name}@", value)
+    _executable(path, text)
+
+
+def _executable(path: Path, text: str) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(text, encoding="utf-8")
+    path.chmod(0o755)
+
+
+def _write_homes(machine: Machine) -> None:
+    user = "root" if os.getuid() == 0 else Path.home().name
+    soc = "ascend910b3" if machine.platform == "a2" else "ascend910_9391"
+    for home in {machine.home, machine.rank_home}:
+        home.mkdir(parents=True, exist_ok=True)
+        prompt = PROMPT.format(user=user, host=machine.name)
+        cann = BASHRC.format(soc=soc) if home == machine.rank_home else ""
+        (home / ".bashrc").write_text(cann + prompt, encoding="utf-8")
+        (home / ".profile").write_text('[ -z "$BASH" ] || . ~/.bashrc\n', encoding="utf-8")

@@ -1,0 +1,251 @@
+"""The first process of a simulated node: starts what it is told to, reaps everything, and takes all down with it.
+
+Run as `python -I -S node_init.py FD MODE HOSTNAME NODE STATE`, standard library only, started by `pdtui.sim.node`.
+FD is a Unix SEQPACKET socket; each request is one JSON packet, `spawn` carries stdin, stdout and stderr as
+descriptors. MODE `namespace` puts the node into its own user, pid, mount and UTS namespace, so that its end
+is the end of every process in it; MODE `plain` collects orphans as a subreaper and ends them one by one. The
+end comes with the end of the socket, so it also comes when the simulation is killed.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import errno
+import fcntl
+import json
+import os
+import select
+import signal
+import socket
+import sys
+import termios
+from typing import Any
+
+CLONE_NEWNS = 0x00020000
+CLONE_NEWUTS = 0x04000000
+CLONE_NEWUSER = 0x10000000
+CLONE_NEWPID = 0x20000000
+MS_REC = 0x4000
+MS_PRIVATE = 0x40000
+MS_BIND = 0x1000
+PR_SET_PDEATHSIG = 1
+PR_SET_CHILD_SUBREAPER = 36
+
+libc = ctypes.CDLL(None, use_errno=True)
+
+
+def call(name: str, *args: Any) -> None:
+    """Call a function of the C library. Raises `OSError`."""
+    if getattr(libc, name)(*args) != 0:
+        code = ctypes.get_errno()
+        raise OSError(code, f"{name}: {os.strerror(code)}")
+
+
+def mount(source: str, target: str, kind: str | None, flags: int) -> None:
+    """Mount a file system, or bind a file or folder. Raises `OSError`."""
+    call("mount", source.encode(), target.encode(), kind.encode() if kind else None, flags, None)
+
+
+def write(path: str, text: str) -> None:
+    """Write a small kernel file. Raises `OSError`."""
+    descriptor = os.open(path, os.O_WRONLY)
+    try:
+        os.write(descriptor, text.encode())
+    finally:
+        os.close(descriptor)
+
+
+def enter_namespaces() -> None:
+    """Leave the machine's user, mount, UTS and (for children) pid namespace. Raises `OSError`."""
+    uid, gid = os.getuid(), os.getgid()
+    call("unshare", CLONE_NEWUSER | CLONE_NEWNS | CLONE_NEWPID | CLONE_NEWUTS)
+    write("/proc/self/setgroups", "deny")
+    write("/proc/self/uid_map", f"0 {uid} 1")
+    write("/proc/self/gid_map", f"0 {gid} 1")
+
+
+def furnish(hostname: str, node: str, state: str) -> None:
+    """Give the namespaces what tells one machine from another. Raises `OSError` when /proc cannot be had."""
+    mount("none", "/", None, MS_REC | MS_PRIVATE)
+    mount("proc", "/proc", "proc", 0)
+    name = hostname.encode()
+    call("sethostname", name, len(name))
+    # All nodes name the same folder in the topology file, and each has its own behind it.
+    mount(f"{node}/state", state, None, MS_BIND)
+    for source, target in (("boot_id", "/proc/sys/kernel/random/boot_id"), ("machine-id", "/etc/machine-id")):
+        # Not there, or not allowed: the nodes then share the machine's.
+        with contextlib.suppress(OSError):
+            mount(f"{node}/etc/{source}", target, None, MS_BIND)
+
+
+class Init:
+    """Answers requests until the socket ends."""
+
+    def __init__(self, control: socket.socket, *, own_namespace: bool) -> None:
+        self.control = control
+        self.own_namespace = own_namespace
+        self.children: dict[int, int] = {}
+        """Pid -> the caller's id for it."""
+
+    def run(self) -> None:
+        """Serve; returns when the simulation is gone and every process of the node with it."""
+        wake, woken = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
+        signal.set_wakeup_fd(woken, warn_on_full_buffer=False)
+        signal.signal(signal.SIGCHLD, lambda *_: None)
+        for ignored in (signal.SIGINT, signal.SIGHUP, signal.SIGTERM):
+            signal.signal(ignored, signal.SIG_IGN)
+        poll = select.poll()
+        poll.register(self.control, select.POLLIN)
+        poll.register(wake, select.POLLIN)
+        self.say({"ready": os.getpid()})
+        while True:
+            for descriptor, _ in poll.poll():
+                if descriptor == wake:
+                    with contextlib.suppress(BlockingIOError):
+                        os.read(wake, 4096)
+                    self.reap()
+                elif not self.serve():
+                    self.end_all()
+                    return
+
+    def say(self, message: dict[str, Any]) -> None:
+        """Send one packet; a simulation that is gone needs none."""
+        with contextlib.suppress(OSError):
+            self.control.send(json.dumps(message).encode())
+
+    def serve(self) -> bool:
+        """Handle one request; False at the end of the socket."""
+        try:
+            packet, descriptors, _, _ = socket.recv_fds(self.control, 1 << 20, 4)
+        except ConnectionResetError:
+            return False
+        if not packet:
+            return False
+        request = json.loads(packet)
+        try:
+            if request["op"] == "spawn":
+                pid = self.spawn(request, descriptors)
+                self.children[pid] = request["id"]
+                self.say({"id": request["id"], "pid": pid})
+            elif request["op"] == "signal":
+                for pid, number in self.children.items():
+                    if number == request["id"]:
+                        with contextlib.suppress(ProcessLookupError):
+                            os.killpg(pid, request["signal"])
+            elif request["op"] == "kill":
+                for pid in request["pids"]:
+                    with contextlib.suppress(ProcessLookupError):
+                        os.kill(pid, request["signal"])
+                self.say({"id": request["id"], "done": True})
+        finally:
+            for descriptor in descriptors:
+                os.close(descriptor)
+        return True
+
+    def spawn(self, request: dict[str, Any], descriptors: list[int]) -> int:
+        """Fork and execute, in a session of its own, with a controlling terminal if asked for."""
+        pid = os.fork()
+        if pid:
+            return pid
+        try:
+            os.setsid()
+            for target, descriptor in enumerate(descriptors[:3]):
+                os.dup2(descriptor, target)
+            if request.get("tty"):
+                fcntl.ioctl(0, termios.TIOCSCTTY, 0)
+            for number in (signal.SIGINT, signal.SIGHUP, signal.SIGTERM, signal.SIGCHLD, signal.SIGPIPE):
+                signal.signal(number, signal.SIG_DFL)
+            os.chdir(request["cwd"])
+            # Descriptors that the simulation passed are not close-on-exec.
+            os.closerange(3, 256)
+            os.execve(request["file"], request["argv"], request["env"])
+        except OSError as error:
+            os.write(2, f"{request['file']}: {error.strerror}\n".encode())
+        os._exit(127)
+
+    def reap(self) -> None:
+        """Collect every ended child, ours or adopted, and report ours."""
+        while True:
+            try:
+                pid, status = os.waitpid(-1, os.WNOHANG)
+            except ChildProcessError:
+                return
+            if pid == 0:
+                return
+            number = self.children.pop(pid, None)
+            if number is not None:
+                self.say({"id": number, "exit": os.waitstatus_to_exitcode(status)})
+
+    def end_all(self) -> None:
+        """Kill what is left: all processes of the namespace, or all descendants."""
+        while True:
+            try:
+                if self.own_namespace:
+                    os.kill(-1, signal.SIGKILL)
+                else:
+                    for pid in descendants(os.getpid()):
+                        with contextlib.suppress(ProcessLookupError):
+                            os.kill(pid, signal.SIGKILL)
+                os.waitpid(-1, 0)
+            except (ChildProcessError, ProcessLookupError):
+                return
+
+
+def descendants(root: int) -> list[int]:
+    """Return the pids below `root`, from /proc."""
+    parents: dict[int, int] = {}
+    for name in os.listdir("/proc"):
+        if name.isdigit():
+            with contextlib.suppress(OSError), open(f"/proc/{name}/stat", "rb") as file:
+                parents[int(name)] = int(file.read().rpartition(b")")[2].split()[1])
+    found: list[int] = []
+    for pid in parents:
+        above = parents.get(pid, 0)
+        while above not in (0, 1, root):
+            above = parents.get(above, 0)
+        if above == root:
+            found.append(pid)
+    return found
+
+
+def main() -> int:
+    """Set the node up and serve."""
+    control = socket.socket(fileno=int(sys.argv[1]))
+    control.set_inheritable(False)
+    mode, hostname, node, state = sys.argv[2:6]
+    call("prctl", PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+    if mode == "plain":
+        call("prctl", PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+        # Its end has to be an orderly one: nobody else would end the descendants.
+        call("prctl", PR_SET_PDEATHSIG, 0, 0, 0, 0)
+        Init(control, own_namespace=False).run()
+        return 0
+    try:
+        enter_namespaces()
+    except OSError as error:
+        control.send(json.dumps({"refused": str(error)}).encode())
+        return 1
+    pid = os.fork()
+    if pid == 0:
+        call("prctl", PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+        try:
+            furnish(hostname, node, state)
+        except OSError as error:
+            control.send(json.dumps({"refused": str(error)}).encode())
+            os._exit(1)
+        Init(control, own_namespace=True).run()
+        os._exit(0)
+    control.close()
+    for ignored in (signal.SIGINT, signal.SIGHUP, signal.SIGTERM):
+        signal.signal(ignored, signal.SIG_IGN)
+    while True:
+        try:
+            _, status = os.waitpid(pid, 0)
+        except OSError as error:
+            return 0 if error.errno == errno.ECHILD else 1
+        return os.waitstatus_to_exitcode(status) & 0xFF
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,203 @@
+"""The user's topology file as the simulator reads it, and the file that it writes in its place.
+
+The YAML tree is changed and written back, never loaded into values, so that text such as `false` or `010` in
+an environment stays as it was written. Comments go.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import yaml
+
+from pdtui.errors import FileError, SimulationError
+from pdtui.sim.npus import SimPlatform
+
+
+@dataclass(frozen=True, slots=True)
+class SimulatedNode:
+    """What replaces one node of the file."""
+
+    address: str
+    port: int
+    """Of its SSH server."""
+
+
+@dataclass(frozen=True, slots=True)
+class Replacements:
+    """What replaces the places of the file that name real machines."""
+
+    nodes: Mapping[str, SimulatedNode]
+    user: str
+    key: Path
+    known_hosts: Path
+    config: Path
+    state_dir: str
+    model_path: str
+    setup: Sequence[str]
+
+
+class TopologyFile:
+    """One topology file. Raises `FileError` when it is no YAML mapping with nodes and groups."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        try:
+            tree = yaml.compose(path.read_text(encoding="utf-8"), Loader=yaml.SafeLoader)
+        except OSError as error:
+            raise FileError(f"{path}: {error.strerror}") from error
+        except (yaml.YAMLError, UnicodeDecodeError) as error:
+            raise FileError(f"{path}: no YAML: {error}") from error
+        if not isinstance(tree, yaml.MappingNode):
+            raise FileError(f"{path}: a topology file is a mapping")
+        self._tree = tree
+        nodes = self._part("nodes")
+        if nodes is None or not nodes.value:
+            raise FileError(f"{path}: no nodes in this file")
+        self.nodes: tuple[str, ...] = tuple(key.value for key, _ in nodes.value)
+
+    def _part(self, name: str) -> yaml.MappingNode | None:
+        value = _get(self._tree, name)
+        return value if isinstance(value, yaml.MappingNode) else None
+
+    def _text(self, part: str, key: str, default: str = "") -> str:
+        holder = self._part(part)
+        value = _get(holder, key) if holder is not None else None
+        return value.value if isinstance(value, yaml.ScalarNode) else default
+
+    @property
+    def name(self) -> str:
+        """The cluster's name."""
+        value = _get(self._tree, "name")
+        return value.value if isinstance(value, yaml.ScalarNode) else "cluster"
+
+    @property
+    def container(self) -> str:
+        """Name of the container in which ranks run; empty: on the hosts."""
+        return self._text("runtime", "container")
+
+    @property
+    def model_path(self) -> str:
+        """Path of the weights."""
+        return self._text("model", "path", "/models/model")
+
+    @property
+    def setup(self) -> tuple[str, ...]:
+        """Scripts that are sourced before a rank starts."""
+        runtime = self._part("runtime")
+        value = _get(runtime, "setup") if runtime is not None else None
+        return tuple(item.value for item in value.value) if isinstance(value, yaml.SequenceNode) else ()
+
+    def platform(self) -> SimPlatform:
+        """Return the platform. Raises `SimulationError` for what cannot be simulated."""
+        value = _get(self._tree, "platform")
+        platform = value.value if isinstance(value, yaml.ScalarNode) else ""
+        if platform == "a2" or platform == "a3":
+            return "a2" if platform == "a2" else "a3"
+        raise SimulationError(
+            f"{self.path}: platform {platform or '(none)'} cannot be simulated yet; it comes later",
+            remedy="a2 and a3 can be simulated",
+        )
+
+    def check_flow(self) -> None:
+        """Refuse what the simulator does not know. Raises `SimulationError`."""
+        connector = self._text("kv", "connector")
+        if "layerwise" in connector.lower():
+            raise SimulationError(
+                f"{self.path}: the layerwise flow ({connector}) cannot be simulated yet; it comes later",
+                remedy="the pull flow (MooncakeConnectorV1) can be simulated",
+            )
+
+    def rewrite(self, new: Replacements) -> str:
+        """Return the text of the file for the simulated cluster."""
+        nodes = self._part("nodes")
+        assert nodes is not None
+        old_addresses: dict[str, str] = {}
+        for index, (key, value) in enumerate(nodes.value):
+            simulated = new.nodes[key.value]
+            for name in ("host", "address"):
+                scalar = _get(value, name)
+                if isinstance(scalar, yaml.ScalarNode):
+                    old_addresses[scalar.value] = simulated.address
+            kept = [
+                (k, v)
+                for k, v in (value.value if isinstance(value, yaml.MappingNode) else [])
+                if k.value not in {"host", "address", "ssh"}
+            ]
+            ssh = _mapping({"port": str(simulated.port)})
+            pairs = [
+                (_scalar("host"), _scalar(simulated.address)),
+                (_scalar("address"), _scalar(simulated.address)),
+            ]
+            nodes.value[index] = (key, _node([*pairs, *kept, (_scalar("ssh"), ssh)]))
+        ssh_part = _mapping(
+            {"user": new.user, "key": new.key, "known_hosts": new.known_hosts, "config": new.config}
+        )
+        _set(self._tree, "ssh", ssh_part, before="nodes")
+        runtime = self._part("runtime")
+        if runtime is None:
+            runtime = _node([])
+            _set(self._tree, "runtime", runtime, before="model")
+        _set(runtime, "state_dir", _scalar(new.state_dir))
+        if new.setup:
+            _set(runtime, "setup", _sequence(new.setup))
+        model = self._part("model")
+        if model is not None:
+            _set(model, "path", _scalar(new.model_path))
+        proxy = self._part("proxy")
+        if proxy is not None:
+            for name in ("advertise", "listen"):
+                scalar = _get(proxy, name)
+                if isinstance(scalar, yaml.ScalarNode) and scalar.value in old_addresses:
+                    _set(proxy, name, _scalar(old_addresses[scalar.value]))
+        header = (
+            f"# Written by the simulator from {self.path.name}: nodes, ssh, state_dir and paths are simulated.\n"
+        )
+        return header + yaml.serialize(self._tree, Dumper=yaml.SafeDumper, allow_unicode=True, width=110)
+
+
+def _get(mapping: yaml.Node | None, name: str) -> yaml.Node | None:
+    """Return a key's value, also through a merge key."""
+    if not isinstance(mapping, yaml.MappingNode):
+        return None
+    merged: yaml.Node | None = None
+    for key, value in mapping.value:
+        if key.value == name:
+            found: yaml.Node = value
+            return found
+        if key.tag == "tag:yaml.org,2002:merge":
+            parts = value.value if isinstance(value, yaml.SequenceNode) else [value]
+            merged = next((hit for part in parts if (hit := _get(part, name)) is not None), merged)
+    return merged
+
+
+def _set(mapping: yaml.MappingNode, name: str, value: yaml.Node, *, before: str = "") -> None:
+    """Replace or add a key."""
+    for index, (key, _) in enumerate(mapping.value):
+        if key.value == name:
+            mapping.value[index] = (key, value)
+            return
+    place = next((i for i, (key, _) in enumerate(mapping.value) if key.value == before), len(mapping.value))
+    mapping.value.insert(place, (_scalar(name), value))
+
+
+def _scalar(value: object) -> yaml.ScalarNode:
+    """Return a scalar that reads back as the same text, or as a number where it is one."""
+    text = str(value)
+    tag = "tag:yaml.org,2002:int" if text.isdecimal() else "tag:yaml.org,2002:str"
+    return yaml.ScalarNode(tag, text)
+
+
+def _sequence(values: Sequence[str]) -> yaml.SequenceNode:
+    return yaml.SequenceNode("tag:yaml.org,2002:seq", [_scalar(value) for value in values], flow_style=True)
+
+
+def _node(pairs: list[tuple[yaml.Node, yaml.Node]]) -> yaml.MappingNode:
+    return yaml.MappingNode("tag:yaml.org,2002:map", pairs, flow_style=False)
+
+
+def _mapping(values: Mapping[str, object]) -> yaml.MappingNode:
+    pairs: list[tuple[yaml.Node, yaml.Node]] = [(_scalar(k), _scalar(v)) for k, v in values.items()]
+    return yaml.MappingNode("tag:yaml.org,2002:map", pairs, flow_style=True)
