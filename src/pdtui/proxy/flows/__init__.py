@@ -1,0 +1,1 @@
+"""How a request crosses the roles, one module a flow."""

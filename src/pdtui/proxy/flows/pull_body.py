@@ -1,0 +1,102 @@
+"""What P and D are sent in the pull flow, and what P must have said.
+
+Source: vllm-ascend, examples/disaggregated_prefill_v1/load_balance_proxy_server_example.py (main, August 2026).
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from typing import Any
+
+from pdtui.proxy import openai
+from pdtui.proxy.errors import HandoverMissing, UpstreamLost
+from pdtui.proxy.settings import ProxySettings
+
+_EPOCH = 1e9
+"""Smaller «times» are some machine's uptime: NIXL counts its lease on perf_counter, which means nothing here."""
+
+_REMEDY = (
+    "A prefiller hands out its KV cache only as kv_producer and only for requests that end by length: look at the "
+    "kv-transfer-config of this rank."
+)
+
+
+def prefill_body(body: dict[str, Any]) -> dict[str, Any]:
+    """Return the client's body as P gets it: one token, not streamed, its KV kept for a decoder.
+
+    `min_tokens` as well as `max_tokens` are 1 since P hands its KV over only when the request ends by length.
+    """
+    prefill = dict(body)
+    prefill["kv_transfer_params"] = {
+        "do_remote_decode": True,
+        "do_remote_prefill": False,
+        "remote_engine_id": None,
+        "remote_block_ids": None,
+        "remote_host": None,
+        "remote_port": None,
+    }
+    prefill["stream"] = False
+    prefill["max_tokens"] = 1
+    prefill["min_tokens"] = 1
+    if "max_completion_tokens" in body:
+        prefill["max_completion_tokens"] = 1
+    prefill.pop("stream_options", None)
+    return prefill
+
+
+def decode_body(body: dict[str, Any], params: dict[str, Any]) -> dict[str, Any]:
+    """Return the client's body as D gets it: as it came, with P's `kv_transfer_params` whole and only those."""
+    return body | {"kv_transfer_params": params}
+
+
+@dataclass(frozen=True, slots=True)
+class Handover:
+    """What P's answer is good for."""
+
+    params: dict[str, Any]
+    """Opaque: goes to D as it is."""
+    deadline: float
+    """Monotonic moment after which the pull must not be sent."""
+    prompt_tokens: int | None
+    cached_tokens: int
+
+
+def read_handover(rank: str, raw: bytes, settings: ProxySettings, *, monotonic: float, wall: float) -> Handover:
+    """Return what P's answer hands over; raises `UpstreamLost`, `HandoverMissing`.
+
+    The lease runs from now for `lease_s`, or until `remote_blocks_expiry_time` when P says that as a time of day.
+    """
+    try:
+        answer = json.loads(raw)
+    except (ValueError, RecursionError) as error:
+        raise UpstreamLost(f"{rank} answered the prefill with something that is not JSON") from error
+    if not isinstance(answer, dict):
+        raise UpstreamLost(f"{rank} answered the prefill with something that is no completion")
+    failure = openai.error_of(answer)
+    if failure is not None:
+        raise UpstreamLost(f"{rank} answered the prefill with an error: {failure[0]}")
+    params = answer.get("kv_transfer_params")
+    if not isinstance(params, dict) or not params:
+        raise HandoverMissing(f"{rank} prefilled, but answered without kv_transfer_params", remedy=_REMEDY)
+    if "remote_block_ids" in params and not _any_block(params["remote_block_ids"]):
+        # Sent on, an empty list ends a real decoder's whole engine.
+        raise HandoverMissing(f"{rank} prefilled, but handed over no KV blocks", remedy=_REMEDY)
+    lease = settings.lease_s
+    expiry = params.get("remote_blocks_expiry_time")
+    if isinstance(expiry, (int, float)) and not isinstance(expiry, bool) and expiry > _EPOCH:
+        lease = expiry - wall
+    usage = openai.usage_of(answer)
+    return Handover(
+        params=params,
+        deadline=monotonic + lease - settings.lease_margin_s,
+        prompt_tokens=openai.count_of(usage, "prompt_tokens"),
+        cached_tokens=openai.cached_tokens(usage),
+    )
+
+
+def _any_block(ids: Any) -> bool:
+    """Whether a block list, flat or one per KV group, names any block; a form we do not know counts as some."""
+    if isinstance(ids, list):
+        return any(bool(group) if isinstance(group, list) else True for group in ids)
+    return ids is not None
