@@ -39,10 +39,8 @@ class Machine:
     @property
     def tools(self) -> str:
         """PATH of the simulated host: its tools before the system's."""
-        folder = self.folder
-        return (
-            f"{folder}/usr/local/Ascend/driver/tools:{folder}/usr/local/sbin:{folder}/usr/local/bin:{SYSTEM_PATH}"
-        )
+        local = self.folder / "usr" / "local"
+        return f"{local}/Ascend/driver/tools:{local}/sbin:{local}/bin:{SYSTEM_PATH}"
 
     @property
     def home(self) -> Path:
@@ -71,12 +69,8 @@ def build_shared(shared: Path, setup: tuple[str, ...], model_path: str) -> tuple
     """Write what all nodes share; return the model's path and the setup scripts' paths."""
     shared.mkdir(parents=True, exist_ok=True)
     library = shared / "lib"
-    shutil.copytree(
-        HERE / "standin",
-        library / "vllm_standin",
-        ignore=shutil.ignore_patterns("__pycache__"),
-        dirs_exist_ok=True,
-    )
+    no_cache = shutil.ignore_patterns("__pycache__")
+    shutil.copytree(HERE / "standin", library / "vllm_standin", ignore=no_cache, dirs_exist_ok=True)
     compileall.compile_dir(library, quiet=1)
     model = shared / "models" / (Path(model_path).name or "model")
     model.mkdir(parents=True, exist_ok=True)
@@ -120,7 +114,8 @@ BASHRC = """\
 export ASCEND_TOOLKIT_HOME=/usr/local/Ascend/ascend-toolkit/latest
 export ASCEND_HOME_PATH=$ASCEND_TOOLKIT_HOME
 export ASCEND_OPP_PATH=$ASCEND_TOOLKIT_HOME/opp
-export LD_LIBRARY_PATH=$ASCEND_TOOLKIT_HOME/lib64:/usr/local/Ascend/driver/lib64/driver:/usr/local/lib:$LD_LIBRARY_PATH
+export LD_LIBRARY_PATH=/usr/local/Ascend/driver/lib64/driver:/usr/local/lib:$LD_LIBRARY_PATH
+export LD_LIBRARY_PATH=$ASCEND_TOOLKIT_HOME/lib64:$LD_LIBRARY_PATH
 export SOC_VERSION={soc}
 """
 
@@ -132,16 +127,7 @@ case $- in *i*) PS1='[{user}@{host} \\W]# ' ;; esac
 def build_node(machine: Machine) -> Npus:
     """Write a node's folder; returns its NPUs."""
     folder = machine.folder
-    for name in (
-        "usr/local/Ascend/driver/tools",
-        "usr/local/sbin",
-        "usr/local/bin",
-        "etc",
-        "fault",
-        "run",
-        "tmp",
-        "state",
-    ):
+    for name in ("etc", "fault", "run", "tmp", "state"):
         (folder / name).mkdir(parents=True, exist_ok=True)
     machine.home.mkdir(parents=True, exist_ok=True)
     npus = Npus(folder / "npu", machine.platform, machine.server_index)
@@ -159,13 +145,9 @@ def build_node(machine: Machine) -> Npus:
 
 def _write_hccn_conf(npus: Npus, path: Path) -> None:
     lines: list[str] = []
+    keys = {"address": "ip", "netmask": "netmask", "gateway": "gateway", "netdetect": "netdetect"}
     for phy in range(npus.hardware.count):
-        for key, name in (
-            ("address", "ip"),
-            ("netmask", "netmask"),
-            ("gateway", "gateway"),
-            ("netdetect", "netdetect"),
-        ):
+        for key, name in keys.items():
             value = (npus.folder / str(phy) / name).read_text(encoding="ascii").strip()
             lines.append(f"{key}_{phy}={value}")
     path.write_text("\n".join(lines) + "\n", encoding="ascii")

@@ -86,7 +86,8 @@ class NodeProcesses:
         with theirs, (self._folder / "run" / "init.log").open("ab") as log:
             argv = [python(), "-I", "-S", str(_SCRIPT), str(theirs.fileno()), mode]
             argv += [self._hostname, str(self._folder), str(self._shared_state)]
-            self._process = subprocess.Popen(
+            # Returns at once; asyncio's own subprocesses would need a child watcher on every loop.
+            self._process = subprocess.Popen(  # noqa: ASYNC220
                 argv,
                 pass_fds=(theirs.fileno(),),
                 stdin=subprocess.DEVNULL,
@@ -105,8 +106,7 @@ class NodeProcesses:
             return f"no answer within {_SECONDS_TO_START:.0f} s"
 
     def _readable(self) -> None:
-        assert self._socket is not None
-        while True:
+        while self._socket is not None:
             try:
                 packet = self._socket.recv(1 << 16)
             except BlockingIOError:

@@ -10,6 +10,7 @@ import shutil
 import tempfile
 from pathlib import Path
 from types import TracebackType
+from typing import Self
 
 import asyncssh
 
@@ -72,7 +73,7 @@ class Simulation:
         self.root = root or Path()
         self.topology_path = Path()
 
-    async def __aenter__(self) -> Simulation:
+    async def __aenter__(self) -> Self:
         """Bring the nodes up; they are reachable when this returns."""
         async with contextlib.AsyncExitStack() as stack:
             self.root = self._make_root(stack)

@@ -42,7 +42,8 @@ class _Connection(asyncssh.SSHServer):
         self, dest_host: str, dest_port: int, orig_host: str, orig_port: int
     ) -> Awaitable[asyncssh.SSHTCPSession[bytes]]:
         """Forward a TCP connection; the node's own loopback is its address."""
-        assert self._connection is not None
+        if self._connection is None:
+            raise asyncssh.ChannelOpenError(asyncssh.OPEN_CONNECT_FAILED, "no connection")
         host = self._daemon.machine.address if dest_host in _LOCAL_NAMES else dest_host
         return self._connection.forward_connection(host, dest_port)  # type: ignore[return-value]
 
@@ -138,11 +139,11 @@ class SshDaemon:
         }
 
     async def _session(self, channel: asyncssh.SSHServerProcess[bytes]) -> None:
-        task = asyncio.current_task()
-        assert task is not None
+        session = _Session(self._processes, self.machine, self.environment(), channel)
+        task = asyncio.create_task(session.run())
         self._sessions.add(task)
         try:
-            await _Session(self._processes, self.machine, self.environment(), channel).run()
+            await task
         except SimulationError as error:
             channel.stderr.write(f"{error}\n".encode())
             channel.exit(255)
@@ -164,10 +165,8 @@ class _Session:
         self._machine = machine
         self._channel = channel
         self._environment = environment
-        for name, value in channel.env.items():
-            # As sshd's usual AcceptEnv.
-            if name == "LANG" or name.startswith("LC_"):
-                environment[name] = value
+        # As sshd's usual AcceptEnv.
+        environment.update({n: v for n, v in channel.env.items() if n == "LANG" or n.startswith("LC_")})
 
     async def run(self) -> None:
         """Start the process, carry its bytes, report its end."""

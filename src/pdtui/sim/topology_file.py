@@ -56,6 +56,7 @@ class TopologyFile:
         nodes = self._part("nodes")
         if nodes is None or not nodes.value:
             raise FileError(f"{path}: no nodes in this file")
+        self._nodes = nodes
         self.nodes: tuple[str, ...] = tuple(key.value for key, _ in nodes.value)
 
     def _part(self, name: str) -> yaml.MappingNode | None:
@@ -112,8 +113,7 @@ class TopologyFile:
 
     def rewrite(self, new: Replacements) -> str:
         """Return the text of the file for the simulated cluster."""
-        nodes = self._part("nodes")
-        assert nodes is not None
+        nodes = self._nodes
         old_addresses: dict[str, str] = {}
         for index, (key, value) in enumerate(nodes.value):
             simulated = new.nodes[key.value]
