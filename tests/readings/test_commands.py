@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from pdtui.readings.commands import QUERIES, Query, argv_of, is_read_only
+from pdtui.readings.commands import QUERIES, Query, argv_of
 from pdtui.topology.model import Platform
 
 EXPECTED = {
@@ -28,7 +28,6 @@ EXPECTED = {
 def test_these_commands_can_be_made_and_no_others() -> None:
     made = {argv_of(query, platform, 3) for platform, queries in QUERIES.items() for query in queries}
     assert made == EXPECTED
-    assert all(is_read_only(argv) for argv in made)
 
 
 @pytest.mark.parametrize("platform", list(QUERIES))
@@ -50,27 +49,6 @@ def test_no_query_can_change_state_or_inject_traffic(platform: Platform) -> None
             "proc",
         }
         assert argv[0] == "npu-smi" or "-g" in words
-
-
-@pytest.mark.parametrize(
-    "line",
-    [
-        "hccn_tool -i 0 -ip -s address 10.0.0.1 netmask 255.255.255.0",
-        "hccn_tool -i 0 -tls -s enable 0",
-        "hccn_tool -i 0 -cfg recovery",
-        "hccn_tool -i 0 -ping -g address 10.0.0.1",
-        "hccn_tool -i 0 -link -g -s",
-        "hccn_tool -i 0;reboot -link -g",
-        "npu-smi set -t reset -i 0 -c 0",
-        "npu-smi info proc",
-        "npu-smi info watch",
-        "npu-smi",
-        "sh -c reboot",
-        "",
-    ],
-)
-def test_everything_else_is_refused_by_the_gate(line: str) -> None:
-    assert not is_read_only(line.split())
 
 
 def test_a_query_that_makes_no_sense_here_is_an_error() -> None:

@@ -7,7 +7,7 @@ The tools are called by bare name; whoever runs them sets PATH, LD_LIBRARY_PATH 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from enum import StrEnum
 
 from pdtui.topology.model import Platform
@@ -47,9 +47,6 @@ QUERIES: Mapping[Platform, tuple[Query, ...]] = {
 }
 """What makes sense on a platform. A5 asks links by port, after a discovery that is not made here (3.15)."""
 
-_A5_ORDER = {"a5"}
-"""Platforms whose hccn_tool wants `-g -<query> -i <id>` instead of `-i <id> -<query> -g`."""
-
 
 def argv_of(query: Query, platform: Platform, device: int | None = None) -> tuple[str, ...]:
     """Return the argv of a query. Raises `ValueError` when the platform has none, or the device is missing."""
@@ -59,18 +56,6 @@ def argv_of(query: Query, platform: Platform, device: int | None = None) -> tupl
         return ("npu-smi", "info")
     if device is None or device < 0:
         raise ValueError(f"{query} needs a device")
-    if platform in _A5_ORDER:
+    if platform == "a5":
         return ("hccn_tool", "-g", f"-{query}", "-i", str(device))
     return ("hccn_tool", "-i", str(device), f"-{query}", "-g")
-
-
-def is_read_only(argv: Sequence[str]) -> bool:
-    """Return whether an argv is exactly one of the queries above: the last gate before a node."""
-    for platform, queries in QUERIES.items():
-        for query in queries:
-            device = next((int(word) for word in argv if word.isascii() and word.isdigit()), None)
-            if query is not Query.TABLE and device is None:
-                continue
-            if tuple(argv) == argv_of(query, platform, device):
-                return True
-    return False

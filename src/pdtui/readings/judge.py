@@ -53,7 +53,6 @@ class Ages:
 
     table: float = 35.0
     network: float = 60.0
-    slow: float = 3600.0
 
 
 @dataclass(frozen=True, slots=True)
