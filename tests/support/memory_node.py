@@ -177,11 +177,25 @@ class MemoryNode:
             run = self._records[key].run + 1 if key in self._records else 1
             log = f"/state/{spec.cluster}/{spec.rank.replace('/', '.')}/runs/{run}/log"
             record = RankRecord(
-                cluster=spec.cluster, rank=spec.rank, state=ProcessState.RUNNING,
-                pid=self._pid, keeper=self._pid - 1, run=run, started=self.wall(), by=spec.by, digest=spec.digest, argv=spec.argv, env=spec.env,
-                api_port=spec.api_port, address=spec.address, ports=spec.ports, devices=spec.devices,
-                hbm_before=spec.hbm_before, log=log, processes=(self._pid, self._pid + 1),
-            )  # fmt: skip
+                cluster=spec.cluster,
+                rank=spec.rank,
+                state=ProcessState.RUNNING,
+                pid=self._pid,
+                keeper=self._pid - 1,
+                run=run,
+                started=self.wall(),
+                by=spec.by,
+                digest=spec.digest,
+                argv=spec.argv,
+                env=spec.env,
+                api_port=spec.api_port,
+                address=spec.address,
+                ports=spec.ports,
+                devices=spec.devices,
+                hbm_before=spec.hbm_before,
+                log=log,
+                processes=(self._pid, self._pid + 1),
+            )
             behaviour = self.behaviour(spec)
             self.append(log, behaviour.log.encode())
             self._processes[key] = Process(record, behaviour, self.clock.monotonic())
@@ -245,9 +259,17 @@ class MemoryAgent:
     @property
     def facts(self) -> Facts:
         return Facts(
-            1, "3.11.4", "root", 0, self.node.name, f"machine-{self.node.name}", "boot", self.node.wall(),
-            "/state", self.node.state_dir_error,
-        )  # fmt: skip
+            1,
+            "3.11.4",
+            "root",
+            0,
+            self.node.name,
+            f"machine-{self.node.name}",
+            "boot",
+            self.node.wall(),
+            "/state",
+            self.node.state_dir_error,
+        )
 
     async def _answer(self) -> None:
         await asyncio.sleep(0)
@@ -401,4 +423,3 @@ class MemoryLink:
             if self._agent is not None:
                 self._agent.lost.set()
             self._agent = None
-

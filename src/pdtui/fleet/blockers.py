@@ -1,0 +1,184 @@
+"""What stands against a start: looked at on the nodes, now."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from pdtui.clock import Clock
+from pdtui.errors import RemoteError
+from pdtui.fleet.intents import Blocker
+from pdtui.fleet.observation import ANY_ADDRESS
+from pdtui.fleet.snapshot import NodeStatus, NpuStatus, RankState, RankStatus
+from pdtui.readings.verdict import Verdict
+from pdtui.remote.interface import Listener, NodeLink, ProcessState, RankRecord
+from pdtui.topology.model import Topology
+from pdtui.topology.plan import Plan, RankPlan
+
+LOOK_TIMEOUT = 10.0
+"""Seconds that a node has to say what it runs."""
+
+IDLE_HBM = 0.15
+"""Part of an NPU's memory that an idle one may hold (about 3 of 64 GB in published tables)."""
+
+PAST_RENDEZVOUS = frozenset({RankState.READY, RankState.STALLED, RankState.UNHEALTHY})
+ALIVE = (ProcessState.RUNNING, ProcessState.UNKEPT)
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """A blocker and the ranks that cannot start because of it."""
+
+    blocker: Blocker
+    ranks: tuple[str, ...]
+
+    @property
+    def of_node(self) -> bool:
+        """Whether the node as a whole cannot be used; other nodes' work goes on."""
+        return self.blocker.id.startswith(("node:", "state:"))
+
+
+@dataclass(frozen=True, slots=True)
+class Look:
+    """What a node said, or why it said nothing."""
+
+    error: str = ""
+    remedy: str = ""
+    state_dir_error: str = ""
+    records: Mapping[str, RankRecord] = field(default_factory=dict)
+    listeners: Sequence[Listener] = ()
+
+
+async def look(link: NodeLink, cluster: str, clock: Clock) -> Look:
+    """Ask a node for its rank directories and its listening ports."""
+    agent = link.rank_agent
+    if agent is None:
+        error = link.status.error
+        return Look(error=error.message if error else "not connected yet", remedy=error.remedy if error else "")
+    try:
+        async with clock.timeout(LOOK_TIMEOUT):
+            records, listeners = await asyncio.gather(agent.ranks(cluster), agent.ports())
+    except TimeoutError:
+        return Look(error=f"no answer within {LOOK_TIMEOUT:.0f} s")
+    except RemoteError as error:
+        return Look(error=error.message, remedy=error.remedy)
+    facts = agent.facts
+    return Look(
+        state_dir_error=facts.state_dir_error, records={r.rank: r for r in records}, listeners=tuple(listeners)
+    )
+
+
+def find(
+    ids: Iterable[str],
+    looks: Mapping[str, Look],
+    topology: Topology,
+    plan: Plan,
+    nodes: Mapping[str, NodeStatus],
+    ranks: Mapping[str, RankStatus],
+    *,
+    restarting: bool,
+) -> tuple[Found, ...]:
+    """Return everything that stands against starting these ranks; those that run already are left out."""
+    found: dict[str, tuple[Blocker, list[str]]] = {}
+
+    def add(rank: RankPlan, blocker: Blocker) -> None:
+        found.setdefault(blocker.id, (blocker, []))[1].append(rank.id)
+
+    planned = [plan.by_id[rank_id] for rank_id in ids if rank_id in plan.by_id]
+    for rank in planned:
+        seen = looks[rank.node]
+        record = seen.records.get(rank.id)
+        if record is not None and record.state in ALIVE and not restarting:
+            continue
+        for blocker in _of_rank(rank, seen, topology, plan, nodes[rank.node]):
+            add(rank, blocker)
+        if not restarting and topology.model.kind == "moe":
+            joined = [m for m in plan.of_group(rank.group) if ranks[m.id].state in PAST_RENDEZVOUS]
+            if joined:
+                add(rank, _group_blocker(rank.group, len(joined)))
+    return tuple(Found(blocker, tuple(names)) for blocker, names in found.values())
+
+
+def _of_rank(rank: RankPlan, seen: Look, topology: Topology, plan: Plan, node: NodeStatus) -> Iterable[Blocker]:
+    if seen.error:
+        yield Blocker(f"node:{rank.node}", f"{rank.node} cannot be used: {seen.error}", seen.remedy)
+        return
+    if seen.state_dir_error:
+        yield Blocker(
+            f"state:{rank.node}",
+            f"{rank.node} has no writable folder for records: {seen.state_dir_error}",
+            "set runtime.state_dir to a folder that this user may write",
+        )
+        return
+    yield from _ports(rank, seen, topology, plan)
+    yield from _devices(rank, seen, node)
+
+
+def _ports(rank: RankPlan, seen: Look, topology: Topology, plan: Plan) -> Iterable[Blocker]:
+    ours = {pid for record in seen.records.values() if record.state in ALIVE for pid in record.processes}
+    tag = f"{topology.name}:"
+    for port, use in ports_of(rank, plan):
+        for held in seen.listeners:
+            if held.port != port or (held.address not in ANY_ADDRESS and held.address != rank.host):
+                continue
+            if held.rank.startswith(tag) and held.rank[len(tag) :] in plan.by_id:
+                continue
+            if held.pid is not None and held.pid in ours:
+                continue
+            owner = f"pid {held.pid}" if held.pid is not None else "another process"
+            what = f" ({held.command[:60]})" if held.command else ""
+            yield Blocker(
+                f"port:{rank.node}:{port}",
+                f"{use} port {port} of {rank.id} on {rank.node} is held by {owner}{what}, not started here",
+                "stop that process where it was started, or change the port in the file",
+            )
+            break
+
+
+def ports_of(rank: RankPlan, plan: Plan) -> tuple[tuple[int, str], ...]:
+    """Return the ports that a rank binds and what each is for; rank 0 also binds its group's RPC port."""
+    ports = [(rank.api_port, "API"), *((port, "KV") for port in rank.kv_ports)]
+    if rank.dp_rank == 0:
+        ports.extend((use.first, "RPC") for use in plan.ports if use.use == "rpc" and use.owner == rank.group)
+    return tuple(ports)
+
+
+def _devices(rank: RankPlan, seen: Look, node: NodeStatus) -> Iterable[Blocker]:
+    taken = {d for record in seen.records.values() if record.state in ALIVE for d in record.devices}
+    ended = max((r.ended or 0.0 for r in seen.records.values()), default=0.0) - node.clock_offset
+    npus = {npu.id: npu for npu in node.npus}
+    for device in rank.devices:
+        npu = npus.get(device)
+        if npu is None or npu.observed_at is None:
+            continue
+        if npu.verdict is Verdict.FAILED:
+            why = npu.reasons[0].summary if npu.reasons else "failed"
+            yield Blocker(f"npu:{rank.node}:{device}", f"NPU {device} of {rank.node} failed: {why}")
+        if device not in taken and npu.observed_at > ended:
+            yield from _occupied(rank.node, npu)
+
+
+def _occupied(node: str, npu: NpuStatus) -> Iterable[Blocker]:
+    used = f"{(npu.hbm_used_mb or 0) / 1024:.1f} GB" if npu.hbm_used_mb is not None else "memory"
+    if npu.processes:
+        pid, name, _ = npu.processes[0]
+        yield Blocker(
+            f"device:{node}:{npu.id}",
+            f"NPU {npu.id} of {node} is used by {name or 'a process'} (pid {pid}, {used}), not started here",
+            f"look at it on {node}: ps -fp {pid}",
+        )
+    elif npu.hbm_used_mb is not None and npu.hbm_total_mb and npu.hbm_used_mb > IDLE_HBM * npu.hbm_total_mb:
+        yield Blocker(
+            f"device:{node}:{npu.id}",
+            f"NPU {npu.id} of {node} holds {used} without a process that owns it",
+            "leftovers of an earlier run: wait a minute, else find them with npu-smi info on the host",
+        )
+
+
+def _group_blocker(group: str, joined: int) -> Blocker:
+    return Blocker(
+        f"group:{group}",
+        f"{joined} ranks of {group} run already, and a MoE group takes no rank back",
+        f"restart {group}",
+    )

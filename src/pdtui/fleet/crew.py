@@ -1,0 +1,84 @@
+"""What operations work with: the store, the nodes' links and watchers, and the limits of doing things at once."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+
+from pdtui.clock import Clock
+from pdtui.errors import RemoteError
+from pdtui.fleet.journal import Journal
+from pdtui.fleet.ranks import RankWatcher
+from pdtui.fleet.snapshot import RankStatus
+from pdtui.fleet.store import Store
+from pdtui.remote.interface import NodeAgent, NodeLink
+from pdtui.topology.model import Topology
+from pdtui.topology.plan import Plan, RankPlan
+
+AT_ONCE = 32
+"""Ranks that are started or stopped at once over all nodes."""
+
+AT_ONCE_NODE = 8
+"""Ranks of one node that are started at once."""
+
+JOURNAL_TIMEOUT = 5.0
+
+
+@dataclass
+class Crew:
+    """Shared by all operations of one fleet."""
+
+    topology: Topology
+    plan: Plan
+    store: Store
+    clock: Clock
+    links: Mapping[str, NodeLink]
+    watchers: Mapping[str, RankWatcher]
+    journal: Journal
+    by: str
+    poll_npus: Callable[[Sequence[str]], Awaitable[None]]
+    """Read the NPUs of these nodes now."""
+    has_npus: bool = True
+    _all: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(AT_ONCE))
+    _nodes: dict[str, asyncio.Semaphore] = field(default_factory=dict)
+    _ranks: dict[str, asyncio.Lock] = field(default_factory=dict)
+
+    def watcher_of(self, rank_id: str) -> RankWatcher:
+        """Return the watcher of a rank's node."""
+        return self.watchers[self.store.ranks[rank_id].node]
+
+    def agent_of(self, rank_id: str) -> NodeAgent | None:
+        """Return the agent where a rank runs; None while its node is unreachable."""
+        return self.links[self.store.ranks[rank_id].node].rank_agent
+
+    def unreachable(self, node: str) -> str:
+        """Return why a node cannot be asked."""
+        error = self.links[node].status.error
+        return f"{node} is unreachable{': ' + error.message if error else ''}"
+
+    def planned(self, rank_id: str) -> RankPlan | None:
+        """Return a rank's plan, or the stand-in of one that the file does not have."""
+        return self.watcher_of(rank_id).planned_or_stray(rank_id)
+
+    @asynccontextmanager
+    async def turn(self, rank: RankStatus) -> AsyncIterator[None]:
+        """Wait until this rank may be worked on: one thing at a time for a rank, a few at once for a node."""
+        node = self._nodes.setdefault(rank.node, asyncio.Semaphore(AT_ONCE_NODE))
+        async with self._ranks.setdefault(rank.id, asyncio.Lock()), node, self._all:
+            yield
+
+    async def journal_on_nodes(self, nodes: Sequence[str], entry: Mapping[str, object]) -> None:
+        """Write an entry to the journals of the nodes that can be reached."""
+        await asyncio.gather(*(self._journal_on(node, entry) for node in nodes))
+
+    async def _journal_on(self, node: str, entry: Mapping[str, object]) -> None:
+        agent = self.links[node].rank_agent
+        if agent is None:
+            return
+        try:
+            async with self.clock.timeout(JOURNAL_TIMEOUT):
+                await agent.journal(self.topology.name, entry)
+        except (RemoteError, TimeoutError) as error:
+            self.store.event("warning", node, f"journal not written: {error or 'no answer'}")

@@ -1,0 +1,350 @@
+"""The live cluster on one asyncio loop: connections, watchers, supervisor, embedded proxy.
+
+Implements everything of `fleet.handle.FleetHandle` on that loop; `engine` puts it into a thread of its own.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from contextlib import AsyncExitStack
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+from pdtui.clock import Clock
+from pdtui.errors import ConnectError, UsageError
+from pdtui.fleet.crew import Crew
+from pdtui.fleet.handle import LogLine, LogView
+from pdtui.fleet.intents import Intent, Preview
+from pdtui.fleet.journal import Journal, default_dir
+from pdtui.fleet.links import LinkWatcher
+from pdtui.fleet.monitor import NpuMonitor
+from pdtui.fleet.ranks import RankWatcher
+from pdtui.fleet.serving import backend_states
+from pdtui.fleet.snapshot import Diagnosis, OperationStatus, RankMetrics, Snapshot
+from pdtui.fleet.starting import READY_DEADLINE
+from pdtui.fleet.store import Store
+from pdtui.fleet.supervisor import Supervisor
+from pdtui.fleet.waiting import first_of
+from pdtui.proxy.embedded import EmbeddedProxy
+from pdtui.proxy.interface import Ask, AskProgress, BackendState
+from pdtui.remote.interface import NodeAgent, NodeLink, RankRecord
+from pdtui.topology.model import Topology
+from pdtui.topology.plan import Plan, RankPlan
+
+FILE_INTERVAL = 2.0
+"""Seconds between two looks at the topology file."""
+
+RESTART_PAUSE = 5.0
+"""Seconds before a part of the engine that broke begins again."""
+
+
+@dataclass(slots=True, eq=False)
+class Subscription:
+    """Someone who wants to know of new snapshots."""
+
+    wake: Callable[[], None]
+    outstanding: bool = False
+    """Called, and the snapshot not read since."""
+
+
+class Fleet:
+    """The live cluster. `async with Fleet(...) as fleet:`; leaving it touches no rank."""
+
+    def __init__(
+        self,
+        topology: Topology,
+        plan: Plan,
+        *,
+        clock: Clock,
+        read_only: bool,
+        by: str,
+        journal_dir: Path | None = None,
+        proxy: bool = True,
+        links: Mapping[str, NodeLink] | None = None,
+        ready_deadline: float = READY_DEADLINE,
+    ) -> None:
+        """Prepare; nothing is reached before the context is entered.
+
+        `links` takes the place of the connections that the file describes (tests).
+        """
+        self.topology = topology
+        self.plan = plan
+        self.read_only = read_only or topology.safety.read_only
+        self.store = Store(topology, plan, clock=clock)
+        self._clock = clock
+        self._by = by
+        self._journal = Journal(journal_dir or default_dir(topology.name), clock=clock, by=by)
+        self._given_links = links
+        self._links: Mapping[str, NodeLink] = {}
+        self._with_proxy = proxy
+        self._proxy: EmbeddedProxy | None = None
+        self._proxy_lock = asyncio.Lock()
+        self._backends: tuple[BackendState, ...] = ()
+        self._ready_deadline = ready_deadline
+        self._stack = AsyncExitStack()
+        self._tasks: list[asyncio.Task[None]] = []
+        self._subscriptions: tuple[Subscription, ...] = ()
+        self._file_state: tuple[int, int] | None = None
+
+    async def __aenter__(self) -> Self:
+        """Connect to the nodes and begin to watch; returns at once."""
+        async with AsyncExitStack() as stack:
+            await self._open(stack)
+            self._stack = stack.pop_all()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """End everything that runs here; ranks stay as they are."""
+        await self._stack.aclose()
+
+    async def _open(self, stack: AsyncExitStack) -> None:
+        if self._given_links is not None:
+            self._links = self._given_links
+        else:
+            from pdtui.remote.connections import Connections
+
+            connections = await stack.enter_async_context(Connections(self.topology, clock=self._clock))
+            self._links = connections.links
+        stack.push_async_callback(self._cancel_tasks)
+        starts = self._journal.last_starts()
+        self._link_watchers = {
+            name: LinkWatcher(link, self.store, clock=self._clock) for name, link in self._links.items()
+        }
+        self._monitors = {
+            name: NpuMonitor(link, name, self.topology, self.plan, clock=self._clock, publish=self.store.set_npus)
+            for name, link in self._links.items()
+        }
+        self._watchers = {
+            name: RankWatcher(
+                link,
+                self.store,
+                self.topology,
+                self.plan,
+                clock=self._clock,
+                stages=NoStages(),
+                meter=NoMeter(),
+                diagnose=no_diagnosis,
+                on_ready=self._note_ready,
+                last_starts=starts,
+            )
+            for name, link in self._links.items()
+        }
+        self._crew = Crew(
+            topology=self.topology,
+            plan=self.plan,
+            store=self.store,
+            clock=self._clock,
+            links=self._links,
+            watchers=self._watchers,
+            journal=self._journal,
+            by=self._by,
+            poll_npus=self.poll_now,
+            has_npus=bool(self.topology.npus_per_node),
+        )
+        self._supervisor = Supervisor(self._crew, read_only=self.read_only, ready_deadline=self._ready_deadline)
+        stack.push_async_callback(self._supervisor.close)
+        stack.push_async_callback(self._close_proxy)
+        self.store.on_publish(self._published)
+        self._begin_tasks()
+
+    def _begin_tasks(self) -> None:
+        parts: dict[str, Callable[[], Awaitable[None]]] = {"snapshots": self.store.run, "file": self._watch_file}
+        for name in self._links:
+            if self._given_links is not None:
+                parts[f"link of {name}"] = self._links[name].run
+            parts[f"state of {name}"] = self._link_watchers[name].run
+            parts[f"ranks of {name}"] = self._watchers[name].run
+            parts[f"NPUs of {name}"] = self._monitors[name].run
+        loop = asyncio.get_running_loop()
+        self._tasks = [loop.create_task(self._guard(what, part), name=what) for what, part in parts.items()]
+
+    async def _guard(self, what: str, part: Callable[[], Awaitable[None]]) -> None:
+        """Run a part until it ends; one that breaks is reported and begins again, the others go on.
+
+        The one place of this layer that catches everything: a bug in one part must not blind the rest.
+        """
+        while True:
+            try:
+                await part()
+            except Exception as error:
+                self.store.event("error", what, f"internal error, beginning again: {error!r}")
+                await self._clock.sleep(RESTART_PAUSE)
+            else:
+                return
+
+    async def _cancel_tasks(self) -> None:
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+
+    # --- what it shows
+
+    @property
+    def snapshot(self) -> Snapshot:
+        """The newest picture; reading it allows the next wake-up. Safe from any thread."""
+        for subscription in self._subscriptions:
+            subscription.outstanding = False  # Before the picture is taken, so that no change is missed.
+        return self.store.snapshot
+
+    def subscribe(self, wake: Callable[[], None]) -> Callable[[], None]:
+        """Call `wake` when the snapshot changed; one call outstanding at most. Returns a function that ends it."""
+        subscription = Subscription(wake)
+        self._subscriptions = (*self._subscriptions, subscription)
+
+        def end() -> None:
+            self._subscriptions = tuple(one for one in self._subscriptions if one is not subscription)
+
+        return end
+
+    def _published(self) -> None:
+        self._update_proxy()
+        for subscription in self._subscriptions:
+            if not subscription.outstanding:
+                subscription.outstanding = True
+                subscription.wake()
+
+    async def settled(self, timeout: float, *, npus: bool = True) -> bool:
+        """Wait until every node has given its first answers or an error; False when `timeout` came first."""
+        end = self._clock.monotonic() + timeout
+        while not all(self._has_settled(name, npus) for name in self._links):
+            left = end - self._clock.monotonic()
+            if left <= 0:
+                return False
+            await first_of(self.store.changed(), self._clock.sleep(min(left, 0.5)))
+        self.store.publish()
+        return True
+
+    def _has_settled(self, name: str, npus: bool) -> bool:
+        if not self._link_watchers[name].tried:
+            return False
+        if self._links[name].rank_agent is None:
+            return True
+        if not self._watchers[name].answered:
+            return False
+        node = self.store.nodes[name]
+        return not npus or not self._crew.has_npus or node.observed_at is not None or bool(node.tool_error)
+
+    async def poll_now(self, nodes: Sequence[str] = ()) -> None:
+        """Read the NPUs and ranks of these nodes (all if none) now. Raises `UsageError` for an unknown one."""
+        unknown = [name for name in nodes if name not in self._links]
+        if unknown:
+            raise UsageError(f"no node {', '.join(unknown)}")
+        names = nodes or tuple(self._links)
+        for name in names:
+            self._watchers[name].poke()
+        await asyncio.gather(*(self._monitors[name].poll_now() for name in names))
+
+    # --- what it does
+
+    async def preview(self, intent: Intent) -> Preview:
+        """Say what an intent would do. Raises `ActionRefused`."""
+        return await self._supervisor.preview(intent)
+
+    async def submit(self, intent: Intent) -> str:
+        """Begin; returns the operation's id. Raises `ActionRefused`."""
+        return await self._supervisor.submit(intent)
+
+    async def cancel(self, operation: str) -> None:
+        """Stop an operation where it is. Raises `UsageError` for an unknown id."""
+        await self._supervisor.cancel(operation)
+
+    async def wait(self, operation: str) -> OperationStatus:
+        """Return an operation's status when it has ended. Raises `UsageError` for an unknown id."""
+        return await self._supervisor.wait(operation)
+
+    # --- logs
+
+    def log(self, rank: str) -> LogView:
+        """Follow a rank's log (from the first call on) and say where it stands."""
+        return LogView(rank, 0, 0, 0, "not followed")
+
+    def log_lines(self, rank: str, first: int, count: int) -> Sequence[LogLine]:
+        """Return held lines from sequence number `first`."""
+        return ()
+
+    def unfollow(self, rank: str) -> None:
+        """Stop following a rank's log."""
+
+    # --- the embedded proxy
+
+    async def ask(self, request: Ask, progress: Callable[[AskProgress], None]) -> AskProgress:
+        """Send a completion through the embedded proxy. Raises `ProxyError`; cancelling cancels both legs."""
+        async with self._proxy_lock:
+            if self._proxy is None:
+                proxy = EmbeddedProxy(
+                    served_name=self.topology.model.served_name, resolver=self._resolve, clock=self._clock
+                )
+                await proxy.start()
+                self._proxy = proxy
+                self._backends = ()
+            self._update_proxy()
+        return await self._proxy.ask(request, progress)
+
+    async def _resolve(self, rank_id: str) -> tuple[str, int]:
+        rank = self.plan.by_id.get(rank_id)
+        if rank is None:
+            raise ConnectError(f"no rank {rank_id}", kind="refused")
+        return await self._links[rank.node].forward(rank.host, rank.api_port)
+
+    def _update_proxy(self) -> None:
+        if self._proxy is None:
+            return
+        backends = backend_states(self.topology, self.store.ranks.values())
+        if backends != self._backends:
+            self._backends = backends
+            self._proxy.update(backends)
+
+    async def _close_proxy(self) -> None:
+        if self._proxy is not None:
+            await self._proxy.close()
+
+    # --- the rest
+
+    def _note_ready(self, rank_id: str, seconds: float) -> None:
+        self._journal.write("ready", rank=rank_id, seconds=seconds)
+
+    async def _watch_file(self) -> None:
+        while True:
+            await self._clock.sleep(FILE_INTERVAL)
+            try:
+                seen = self.topology.path.stat()
+                state = (seen.st_mtime_ns, seen.st_size)
+                if state != self._file_state:
+                    self._file_state = state
+                    digest = hashlib.sha256(self.topology.path.read_bytes()).hexdigest()
+                    self.store.set_file_changed(digest != self.topology.digest)
+            except OSError:
+                self._file_state = (
+                    None  # Editors replace files; a file that is gone for good changes nothing here.
+                )
+
+
+class NoStages:
+    def watch(self, rank: RankPlan, record: RankRecord) -> None: ...
+    def stage(self, rank: str) -> str:
+        return ""
+
+    def was_ready(self, rank: str) -> bool:
+        return False
+
+    def forget(self, rank: str) -> None: ...
+
+
+class NoMeter:
+    async def read(self, agent: NodeAgent, rank: RankPlan, address: str) -> RankMetrics | None:
+        return None
+
+    def stalled(self, rank: str) -> bool:
+        return False
+
+    def forget(self, rank: str) -> None: ...
+
+
+async def no_diagnosis(rank: str) -> Diagnosis | None:
+    return None

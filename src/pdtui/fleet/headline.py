@@ -1,0 +1,112 @@
+"""What is wrong, in one sentence: the worst thing first, since when, and its first cause."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+
+from pdtui.fleet.snapshot import Headline, NodeState, NodeStatus, RankState, RankStatus
+from pdtui.readings.verdict import Verdict
+
+
+def make_headline(nodes: Sequence[NodeStatus], ranks: Sequence[RankStatus]) -> Headline | None:
+    """Return the one sentence, or None when nothing needs an operator."""
+    return (
+        _failed_rank(ranks)
+        or _unreachable_node(nodes, ranks)
+        or _sick_rank(ranks)
+        or _failed_npu(nodes)
+        or _unmanaged(ranks)
+        or _weak_npu(nodes)
+    )
+
+
+def clock_time(at: float) -> str:
+    """Return the local time of day, `12:03:49`."""
+    return time.strftime("%H:%M:%S", time.localtime(at))
+
+
+def _failed_rank(ranks: Sequence[RankStatus]) -> Headline | None:
+    failed = sorted((rank for rank in ranks if rank.state is RankState.FAILED), key=lambda rank: rank.since)
+    if not failed:
+        return None
+    first = failed[0]
+    more = f", and {len(failed) - 1} more" if len(failed) > 1 else ""
+    message = f"{first.id} failed at {clock_time(first.since)}{more}{_why(first)}"
+    cause = first.diagnosis.first_cause if first.diagnosis else ""
+    return Headline(message, cause or first.id, "error")
+
+
+def _why(rank: RankStatus) -> str:
+    if rank.diagnosis is not None and rank.diagnosis.summary:
+        cause = rank.diagnosis.first_cause
+        named = f" First cause: {cause}." if cause and cause != rank.id else ""
+        return f": {rank.diagnosis.summary.rstrip('.')}.{named}"
+    if rank.exit_status is None:
+        return ""
+    words = f"signal {-rank.exit_status}" if rank.exit_status < 0 else f"exit {rank.exit_status}"
+    return f": {words}"
+
+
+def _unreachable_node(nodes: Sequence[NodeStatus], ranks: Sequence[RankStatus]) -> Headline | None:
+    gone = [node for node in nodes if node.state in (NodeState.FAILED, NodeState.RECONNECTING)]
+    if not gone:
+        return None
+    first = min(gone, key=lambda node: (node.state is not NodeState.FAILED, node.since))
+    names = ", ".join(node.name for node in gone)
+    lost = sum(rank.node in {node.name for node in gone} for rank in ranks)
+    behind = f"; {lost} ranks not seen since" if lost else ""
+    why = first.error.splitlines()[0] if first.error else "unreachable"
+    return Headline(f"{names} unreachable since {clock_time(first.since)}: {why}{behind}", first.name, "error")
+
+
+def _sick_rank(ranks: Sequence[RankStatus]) -> Headline | None:
+    sick = [rank for rank in ranks if rank.state in (RankState.STALLED, RankState.UNHEALTHY)]
+    if not sick:
+        return None
+    first = min(sick, key=lambda rank: rank.since)
+    more = f", and {len(sick) - 1} more" if len(sick) > 1 else ""
+    what = "requests run but no tokens come" if first.state is RankState.STALLED else f"/health {first.health}"
+    since = clock_time(first.since)
+    return Headline(f"{first.id} {first.state} since {since}{more}: {what}{_diagnosed(first)}", first.id, "error")
+
+
+def _diagnosed(rank: RankStatus) -> str:
+    return f". {rank.diagnosis.summary}" if rank.diagnosis is not None and rank.diagnosis.summary else ""
+
+
+def _failed_npu(nodes: Sequence[NodeStatus]) -> Headline | None:
+    return _npu(nodes, Verdict.FAILED)
+
+
+def _weak_npu(nodes: Sequence[NodeStatus]) -> Headline | None:
+    return _npu(nodes, Verdict.DEGRADED)
+
+
+def _npu(nodes: Sequence[NodeStatus], verdict: Verdict) -> Headline | None:
+    found = [(node, npu) for node in nodes for npu in node.npus if npu.verdict is verdict]
+    if not found:
+        return None
+    node, npu = found[0]
+    why = npu.reasons[0].summary if npu.reasons else str(verdict)
+    carries = f", carries {npu.rank}" if npu.rank else ""
+    more = f" (and {len(found) - 1} more NPUs)" if len(found) > 1 else ""
+    return Headline(
+        f"{node.name} NPU {npu.id} {verdict}: {why}{carries}{more}",
+        f"{node.name}/{npu.id}",
+        "error" if verdict is Verdict.FAILED else "warning",
+    )
+
+
+def _unmanaged(ranks: Sequence[RankStatus]) -> Headline | None:
+    found = [rank for rank in ranks if rank.state is RankState.UNMANAGED]
+    if not found:
+        return None
+    first = found[0]
+    more = f", and {len(found) - 1} more" if len(found) > 1 else ""
+    pid = f"pid {first.pid}" if first.pid is not None else "a process"
+    return Headline(
+        f"{first.id}: {pid} holds port {first.api_port} on {first.node} and was not started here{more}",
+        first.id,
+        "warning",
+    )

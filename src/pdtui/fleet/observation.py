@@ -1,0 +1,229 @@
+"""What is known of one rank, put together into its status: pure functions over what its node said."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import PurePath
+
+from pdtui.fleet.difference import argv_difference, env_difference, literal_env
+from pdtui.fleet.snapshot import Diagnosis, RankFlag, RankMetrics, RankState, RankStatus
+from pdtui.remote.interface import Listener, ProcessInfo, ProcessState, RankRecord
+from pdtui.topology.model import Role
+from pdtui.topology.plan import RankPlan
+
+MISSES = 2
+"""Unanswered /health requests in a row after which a rank that was ready is unhealthy."""
+
+ANY_ADDRESS = frozenset({"0.0.0.0", "::", "*", "", "127.0.0.1", "::1", "::ffff:0.0.0.0"})  # noqa: S104
+
+
+@dataclass(slots=True)
+class RankMemory:
+    """What a watcher keeps of one rank between two polls."""
+
+    run: int = -1
+    state: RankState = RankState.UNKNOWN
+    since: float = 0.0
+    health: str = ""
+    misses: int = 0
+    was_ready: bool = False
+    """In this run."""
+    seen_starting: bool = False
+    """In this run, so that the time to ready is known."""
+    stage: str = ""
+    stalled: bool = False
+    metrics: RankMetrics | None = None
+    diagnosis: Diagnosis | None = None
+    diagnosed: bool = False
+    last_start_s: float | None = None
+    record: RankRecord | None = None
+    listener: Listener | None = None
+    """Of a process that is not ours, on the planned port."""
+    process: ProcessInfo | None = None
+    """That process."""
+
+    def take_record(self, record: RankRecord | None) -> None:
+        """Take over what the rank directory says; a new run forgets what was known of the old one."""
+        run = record.run if record is not None else 0
+        if run != self.run:
+            self.run = run
+            self.health, self.misses, self.stage = "", 0, ""
+            self.was_ready = self.seen_starting = self.stalled = self.diagnosed = False
+            self.metrics = self.diagnosis = None
+        self.record = record
+        if not self.alive:
+            self.health, self.misses, self.stage = "", 0, ""
+            self.metrics, self.stalled = None, False
+
+    def take_health(self, answer: str) -> None:
+        """Take over an answer of /health: a status, `refused` or `timeout`."""
+        self.health = answer
+        if answer == "200":
+            self.misses = 0
+            self.was_ready = True
+        else:
+            self.misses += 1
+            self.metrics = None
+
+    @property
+    def alive(self) -> bool:
+        """Whether processes of ours run."""
+        return self.record is not None and self.record.state in (ProcessState.RUNNING, ProcessState.UNKEPT)
+
+
+@dataclass(frozen=True, slots=True)
+class View:
+    """From where a rank is looked at: our time, the node's clock, what is being done to it."""
+
+    now: float
+    offset: float
+    """Seconds that the node's clock is ahead."""
+    stopping: bool
+    node: str = ""
+    extra_flags: tuple[RankFlag, ...] = field(default=())
+
+    def ours(self, at: float | None) -> float | None:
+        """Return a node's time on our clock."""
+        return None if at is None else at - self.offset
+
+
+def is_foreign(listener: Listener, rank: RankPlan, cluster: str, record: RankRecord | None) -> bool:
+    """Return whether a listener takes the API port of a rank without being that rank."""
+    if listener.port != rank.api_port or (listener.address not in ANY_ADDRESS and listener.address != rank.host):
+        return False
+    if listener.rank == f"{cluster}:{rank.id}":
+        return False
+    return record is None or listener.pid is None or listener.pid not in record.processes
+
+
+def state_of(memory: RankMemory, *, stopping: bool) -> RankState:
+    """Return what a rank is doing, from its record, its port and its health."""
+    record = memory.record
+    if record is None or record.state is ProcessState.NONE:
+        return RankState.UNMANAGED if memory.listener is not None else RankState.STOPPED
+    if record.state is ProcessState.EXITED:
+        if memory.listener is not None:
+            return RankState.UNMANAGED
+        return RankState.STOPPED if record.stop_requested else RankState.FAILED
+    if stopping or record.stop_requested:
+        return RankState.STOPPING
+    if record.state is ProcessState.UNKEPT:
+        return RankState.UNKEPT
+    if memory.health == "200":
+        return RankState.STALLED if memory.stalled else RankState.READY
+    if memory.health.startswith(("4", "5")):
+        return RankState.UNHEALTHY
+    if not memory.was_ready:
+        return RankState.STARTING
+    return RankState.UNHEALTHY if memory.misses >= MISSES else RankState.READY
+
+
+def status_of(rank: RankPlan, memory: RankMemory, view: View) -> RankStatus:
+    """Return a planned rank's status."""
+    state = state_of(memory, stopping=view.stopping)
+    record = memory.record
+    unmanaged = state is RankState.UNMANAGED
+    shown = None if unmanaged else record
+    _enter(memory, state, view)
+    flags: list[RankFlag] = list(view.extra_flags)
+    difference: tuple[str, ...] = ()
+    if unmanaged:
+        difference = _process_difference(rank, memory.process)
+    elif record is not None and memory.alive and record.digest != rank.digest:
+        flags.append("outdated")
+        difference = (*argv_difference(rank.argv, record.argv), *env_difference(rank.env, record.env))
+    return RankStatus(
+        id=rank.id,
+        group=rank.group,
+        role=rank.role,
+        node=rank.node,
+        devices=rank.devices,
+        api_port=rank.api_port,
+        state=state,
+        since=memory.since,
+        stage=memory.stage if state is RankState.STARTING else "",
+        pid=_pid(memory, state),
+        exit_status=_exit_status(shown) if state in (RankState.FAILED, RankState.STOPPED) else None,
+        flags=tuple(flags),
+        diagnosis=memory.diagnosis,
+        health=memory.health,
+        started=view.ours(shown.started) if shown is not None and shown.run else None,
+        ended=view.ours(shown.ended) if shown is not None else None,
+        run=shown.run if shown is not None else 0,
+        by=shown.by if shown is not None else "",
+        difference=difference,
+        metrics=memory.metrics,
+        observed_at=view.now,
+        last_start_s=memory.last_start_s,
+        log=shown.log if shown is not None else "",
+    )
+
+
+def stray_plan(record: RankRecord, node: str, planned: bool) -> RankPlan:
+    """Return a stand-in for the plan of a rank that the file does not have (on this node)."""
+    group, _, number = record.rank.partition("/")
+    producer = any("kv_producer" in word for word in record.argv)
+    return RankPlan(
+        id=f"{record.rank}@{node}" if planned else record.rank,
+        group=group,
+        role=Role.PREFILL if producer else Role.DECODE,
+        node=node,
+        host=record.address,
+        dp_rank=int(number) if number.isdigit() else 0,
+        local_rank=0,
+        devices=record.devices,
+        api_port=record.api_port,
+        kv_ports=(),
+        argv=record.argv,
+        env=record.env,
+        digest=record.digest,
+    )
+
+
+def _enter(memory: RankMemory, state: RankState, view: View) -> None:
+    if state is memory.state:
+        return
+    first = memory.state is RankState.UNKNOWN
+    record = memory.record
+    since = view.now
+    if record is not None and state in (RankState.FAILED, RankState.STOPPED) and record.ended is not None:
+        since = record.ended - view.offset
+    elif record is not None and state is RankState.STARTING:
+        since = record.started - view.offset
+    elif record is not None and first and state in (RankState.READY, RankState.UNKEPT, RankState.STALLED):
+        since = min(view.now, record.started - view.offset + (memory.last_start_s or 0.0))
+    memory.state, memory.since = state, since
+    if state is RankState.STARTING:
+        memory.seen_starting = True
+
+
+def _pid(memory: RankMemory, state: RankState) -> int | None:
+    if state is RankState.UNMANAGED:
+        return memory.listener.pid if memory.listener is not None else None
+    return memory.record.pid if memory.alive and memory.record is not None else None
+
+
+def _exit_status(record: RankRecord | None) -> int | None:
+    if record is None:
+        return None
+    return -record.exit_signal if record.exit_signal else record.exit_status
+
+
+def _process_difference(rank: RankPlan, process: ProcessInfo | None) -> tuple[str, ...]:
+    if process is None:
+        return ()
+    argv = _from_vllm(process.argv)
+    if not argv:
+        words = " ".join(process.argv)
+        return (f"command: {words[:60] or '(unreadable)'} -> {' '.join(rank.argv[:2])} … (plan)",)
+    env = {name: value for name, value in literal_env(rank.env).items() if name in process.env}
+    return (*argv_difference(rank.argv, argv), *env_difference(env, {n: process.env[n] for n in env}))
+
+
+def _from_vllm(argv: Sequence[str]) -> tuple[str, ...]:
+    """Return the words from `vllm` on; a process shows its interpreter first."""
+    for index, word in enumerate(argv):
+        if PurePath(word).name == "vllm":
+            return ("vllm", *argv[index + 1 :])
+    return ()

@@ -1,0 +1,318 @@
+"""Watches the ranks of one node: records, /health, listeners, metrics -> their status in the store.
+
+Nothing is remembered that the node does not say again: a console that starts anew shows the same.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import replace
+from typing import Protocol
+
+from pdtui.clock import Clock
+from pdtui.errors import RemoteError
+from pdtui.fleet.observation import RankMemory, View, is_foreign, status_of, stray_plan
+from pdtui.fleet.snapshot import Diagnosis, RankMetrics, RankState, RankStatus
+from pdtui.fleet.store import Store
+from pdtui.fleet.waiting import first_of
+from pdtui.remote.interface import LinkState, Listener, NodeAgent, NodeLink, ProcessState, RankRecord
+from pdtui.topology.model import Topology
+from pdtui.topology.plan import Plan, RankPlan
+
+BUSY_INTERVAL = 1.0
+"""Seconds between polls while something changes on the node."""
+
+QUIET_INTERVAL = 2.0
+"""Seconds between polls otherwise: a rank that was killed shows within five seconds."""
+
+POLL_TIMEOUT = 20.0
+HEALTH_TIMEOUT = 2.0
+PORTS_INTERVAL = 4.0
+METRICS_INTERVAL = 5.0
+OFFSET_INTERVAL = 60.0
+TRANSIENT = frozenset({RankState.STARTING, RankState.STOPPING})
+
+
+class Stages(Protocol):
+    """Reads start-up milestones from the ranks' logs."""
+
+    def watch(self, rank: RankPlan, record: RankRecord) -> None:
+        """Read the log of this run from now on; called again it does nothing."""
+        ...
+
+    def stage(self, rank: str) -> str:
+        """Return the last milestone in words, or empty."""
+        ...
+
+    def was_ready(self, rank: str) -> bool:
+        """Return whether the log says that start-up was completed."""
+        ...
+
+    def forget(self, rank: str) -> None:
+        """Stop reading."""
+        ...
+
+
+class Meter(Protocol):
+    """Turns /metrics into numbers and notices that no tokens come."""
+
+    async def read(self, agent: NodeAgent, rank: RankPlan, address: str) -> RankMetrics | None:
+        """Ask a rank; None when it gave no answer."""
+        ...
+
+    def stalled(self, rank: str) -> bool:
+        """Return whether requests run and no tokens come."""
+        ...
+
+    def forget(self, rank: str) -> None:
+        """Forget a rank's last reading."""
+        ...
+
+
+Diagnose = Callable[[str], Awaitable[Diagnosis | None]]
+
+
+class RankWatcher:
+    """The ranks of one node."""
+
+    def __init__(
+        self,
+        link: NodeLink,
+        store: Store,
+        topology: Topology,
+        plan: Plan,
+        *,
+        clock: Clock,
+        stages: Stages,
+        meter: Meter,
+        diagnose: Diagnose,
+        on_ready: Callable[[str, float], None],
+        last_starts: Mapping[str, float],
+    ) -> None:
+        self._link = link
+        self._store = store
+        self._cluster = topology.name
+        self._plan = plan
+        self._clock = clock
+        self._stages = stages
+        self._meter = meter
+        self._diagnose = diagnose
+        self._on_ready = on_ready
+        self._planned = {rank.id: rank for rank in plan.on_node(link.name)}
+        self._strays: dict[str, RankPlan] = {}
+        self._memory = {rank_id: RankMemory(last_start_s=last_starts.get(rank_id)) for rank_id in self._planned}
+        self._wake = asyncio.Event()
+        self._polled = asyncio.Event()
+        self._offset = 0.0
+        self._offset_at = self._ports_at = float("-inf")
+        self._metrics_at: dict[str, float] = {}
+        self._listeners: Sequence[Listener] = ()
+        self._diagnosing: set[asyncio.Task[None]] = set()
+        self.stopping: set[str] = set()
+        """Ranks that are being stopped from here."""
+        self.expecting: set[str] = set()
+        """Ranks that an operation waits for; they are polled at the quick pace."""
+        self.answered = False
+        """Whether the node has said something about its ranks."""
+
+    def poke(self) -> None:
+        """Poll now."""
+        self._ports_at = float("-inf")
+        self._wake.set()
+
+    async def refreshed(self) -> None:
+        """Poll now and return when a poll that began after this call is done."""
+        for _ in range(2):  # The one that runs now may have begun before.
+            self.poke()
+            self._polled.clear()
+            await self._polled.wait()
+
+    def record(self, rank_id: str) -> RankRecord | None:
+        """Return a rank's directory as last read; also for ranks that the file does not have."""
+        memory = self._memory.get(rank_id)
+        return memory.record if memory is not None else None
+
+    def planned_or_stray(self, rank_id: str) -> RankPlan | None:
+        """Return a rank's plan, or the stand-in for one that the file does not have."""
+        return self._planned.get(rank_id) or self._strays.get(rank_id)
+
+    async def run(self) -> None:
+        """Poll until cancelled."""
+        try:
+            while True:
+                agent = self._link.rank_agent
+                if agent is None:
+                    self._mark_lost()
+                    await first_of(self._clock.sleep(0.5), self._wake.wait())
+                else:
+                    await self._poll_guarded(agent)
+                    await first_of(self._clock.sleep(self._interval()), self._wake.wait())
+                self._wake.clear()
+        finally:
+            for task in self._diagnosing:
+                task.cancel()
+
+    def _interval(self) -> float:
+        busy = self.stopping or self.expecting or any(m.state in TRANSIENT for m in self._memory.values())
+        return BUSY_INTERVAL if busy else QUIET_INTERVAL
+
+    def _mark_lost(self) -> None:
+        now = self._clock.wall()
+        if self._link.status.state is LinkState.CONNECTED:
+            return
+        for rank_id in (*self._planned, *self._strays):
+            status = self._store.ranks.get(rank_id)
+            if status is not None and status.state not in (RankState.UNKNOWN, RankState.LOST):
+                self._store.put_rank(
+                    replace(
+                        status, state=RankState.LOST, last_state=status.state, since=now, stage="", metrics=None
+                    )
+                )
+
+    async def _poll_guarded(self, agent: NodeAgent) -> None:
+        try:
+            async with self._clock.timeout(POLL_TIMEOUT):
+                await self._poll(agent)
+        except TimeoutError:
+            self._store.event("warning", self._link.name, f"no answer about ranks within {POLL_TIMEOUT:.0f} s")
+        except RemoteError as error:
+            if self._link.rank_agent is agent:
+                self._store.event("warning", self._link.name, f"ranks cannot be read: {error.message}")
+        else:
+            self.answered = True
+            self._polled.set()
+
+    async def _poll(self, agent: NodeAgent) -> None:
+        now = self._clock.monotonic()
+        if now - self._offset_at >= OFFSET_INTERVAL:
+            self._offset = await agent.clock_offset()
+            self._offset_at = now
+        records = {record.rank: record for record in await agent.ranks(self._cluster)}
+        await self._read_ports(agent, records, now)
+        self._take_records(records)
+        for rank in self._all():
+            if not self._asks_health(rank.id):
+                self._put(rank)
+        await asyncio.gather(*(self._health(agent, rank) for rank in self._all() if self._asks_health(rank.id)))
+
+    def _all(self) -> list[RankPlan]:
+        return [*self._planned.values(), *self._strays.values()]
+
+    def _asks_health(self, rank_id: str) -> bool:
+        memory = self._memory[rank_id]
+        return memory.alive or memory.listener is not None
+
+    async def _read_ports(self, agent: NodeAgent, records: Mapping[str, RankRecord], now: float) -> None:
+        idle = [
+            rank_id
+            for rank_id in self._planned
+            if rank_id not in records or records[rank_id].state in (ProcessState.NONE, ProcessState.EXITED)
+        ]
+        if not idle:
+            self._listeners = ()
+        elif now - self._ports_at >= PORTS_INTERVAL:
+            self._listeners = await agent.ports()
+            self._ports_at = now
+
+    def _take_records(self, records: Mapping[str, RankRecord]) -> None:
+        for rank_id, rank in self._planned.items():
+            memory = self._memory[rank_id]
+            record = records.get(rank_id)
+            memory.take_record(record)
+            foreign = [x for x in self._listeners if is_foreign(x, rank, self._cluster, record)]
+            memory.listener = None if memory.alive else next(iter(foreign), None)
+            if memory.listener is None or (memory.process and memory.process.pid != memory.listener.pid):
+                memory.process = None
+            if not memory.alive:
+                self._stages.forget(rank_id)
+                self._meter.forget(rank_id)
+        self._take_strays(records)
+
+    def _take_strays(self, records: Mapping[str, RankRecord]) -> None:
+        alive = (ProcessState.RUNNING, ProcessState.UNKEPT)
+        found: dict[str, RankPlan] = {}
+        for record in records.values():
+            if record.rank in self._planned or record.state not in alive:
+                continue
+            stray = stray_plan(record, self._link.name, record.rank in self._plan.by_id)
+            found[stray.id] = stray
+            self._memory.setdefault(stray.id, RankMemory()).take_record(record)
+        for gone in self._strays.keys() - found.keys():
+            del self._memory[gone]
+            self._store.drop_rank(gone)
+        self._strays = found
+
+    async def _health(self, agent: NodeAgent, rank: RankPlan) -> None:
+        memory = self._memory[rank.id]
+        address = memory.record.address if memory.alive and memory.record else rank.host
+        reply = await agent.http(address or rank.host, rank.api_port, "/health", timeout=HEALTH_TIMEOUT)
+        memory.take_health(str(reply.status) if reply.status is not None else reply.error or "no answer")
+        if not memory.alive:
+            await self._identify(agent, rank, memory)
+        elif memory.health == "200":
+            await self._measure(agent, rank, memory, address)
+        self._note_stage(rank, memory)
+        self._put(rank)
+
+    async def _identify(self, agent: NodeAgent, rank: RankPlan, memory: RankMemory) -> None:
+        if memory.process is not None or memory.listener is None or memory.listener.pid is None:
+            return
+        found = await agent.processes(match=("vllm", "VLLM", "serve"), env=tuple(rank.env))
+        memory.process = next((info for info in found if info.pid == memory.listener.pid), None)
+
+    async def _measure(self, agent: NodeAgent, rank: RankPlan, memory: RankMemory, address: str) -> None:
+        now = self._clock.monotonic()
+        if now - self._metrics_at.get(rank.id, float("-inf")) < METRICS_INTERVAL:
+            return
+        self._metrics_at[rank.id] = now
+        memory.metrics = await self._meter.read(agent, rank, address) or memory.metrics
+        memory.stalled = self._meter.stalled(rank.id)
+
+    def _note_stage(self, rank: RankPlan, memory: RankMemory) -> None:
+        if memory.record is None or not memory.alive or memory.health == "200":
+            self._stages.forget(rank.id)
+            return
+        self._stages.watch(rank, memory.record)
+        memory.stage = self._stages.stage(rank.id)
+        memory.was_ready = memory.was_ready or self._stages.was_ready(rank.id)
+
+    def _put(self, rank: RankPlan) -> None:
+        memory = self._memory[rank.id]
+        now = self._clock.wall()
+        stray = rank.id not in self._planned
+        view = View(
+            now=now,
+            offset=self._offset,
+            stopping=rank.id in self.stopping,
+            extra_flags=("not-in-file",) if stray else (),
+        )
+        was = memory.state
+        status = status_of(rank, memory, view)
+        if status.state is RankState.READY and was is not RankState.READY and memory.seen_starting:
+            memory.seen_starting = False
+            memory.last_start_s = round(now - (status.started or now), 1)
+            status = replace(status, last_start_s=memory.last_start_s)
+            self._on_ready(rank.id, memory.last_start_s)
+        if status.state in (RankState.FAILED, RankState.UNHEALTHY, RankState.STALLED) and not memory.diagnosed:
+            memory.diagnosed = True
+            task = asyncio.get_running_loop().create_task(self._find_cause(rank.id, status))
+            self._diagnosing.add(task)
+            task.add_done_callback(self._diagnosing.discard)
+        elif status.state is RankState.READY and memory.diagnosed:
+            memory.diagnosed, memory.diagnosis = False, None
+            status = replace(status, diagnosis=None)
+        self._store.put_rank(status)
+
+    async def _find_cause(self, rank_id: str, status: RankStatus) -> None:
+        try:
+            diagnosis = await self._diagnose(rank_id)
+        except RemoteError as error:
+            diagnosis = Diagnosis(f"its log cannot be read: {error.message}")
+        memory = self._memory.get(rank_id)
+        current = self._store.ranks.get(rank_id)
+        if memory is None or current is None or diagnosis is None or memory.run != status.run:
+            return
+        memory.diagnosis = diagnosis
+        self._store.put_rank(replace(current, diagnosis=diagnosis))
+        self._store.event("error", rank_id, diagnosis.summary)

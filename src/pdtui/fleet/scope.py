@@ -1,0 +1,243 @@
+"""What an intent touches, in words and ids: pure functions, before anything is done."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Literal
+
+from pdtui.errors import ActionRefused
+from pdtui.fleet.difference import is_secret, shown_argv
+from pdtui.fleet.intents import Blocker, Intent, Preview, RestartRanks, StartRanks, StopRanks
+from pdtui.fleet.serving import is_serving, usable_ranks
+from pdtui.fleet.snapshot import ALIVE_STATES, RankState, RankStatus
+from pdtui.topology.model import Role, Topology
+from pdtui.topology.plan import Plan, RankPlan
+from pdtui.topology.script import run_script
+
+OUTLIVING = ALIVE_STATES - {RankState.UNMANAGED}
+
+
+@dataclass(frozen=True, slots=True)
+class Scope:
+    """What an intent touches."""
+
+    verb: Literal["start", "stop", "restart"]
+    ids: tuple[str, ...]
+    """In the order of the plan; ranks that the file does not have last."""
+    added: tuple[str, ...]
+    """Of these, the ones that were not named."""
+    note: str
+    needs_name: bool
+
+
+def make_scope(intent: Intent, topology: Topology, plan: Plan, ranks: Mapping[str, RankStatus]) -> Scope:
+    """Return what an intent touches. Raises `ActionRefused` for ranks that do not exist."""
+    unknown = [rank_id for rank_id in intent.ids if rank_id not in ranks]
+    if unknown:
+        raise ActionRefused(f"no rank {', '.join(unknown)}", kind="unknown_target")
+    verb: Literal["start", "stop", "restart"] = "stop"
+    if isinstance(intent, StartRanks):
+        verb = "start"
+    elif isinstance(intent, RestartRanks):
+        verb = "restart"
+    strays = [rank_id for rank_id in dict.fromkeys(intent.ids) if rank_id not in plan.by_id]
+    if strays and verb != "stop":
+        raise ActionRefused(
+            f"{', '.join(strays)} is not in the file: it can be stopped, not started", kind="unknown_target"
+        )
+    named = [rank.id for rank in plan.ranks if rank.id in intent.ids]
+    touched, note = _with_groups(intent, named, topology, plan)
+    added = tuple(rank_id for rank_id in touched if rank_id not in named)
+    groups = whole_groups(touched, plan)
+    needs_name = topology.safety.protected and verb != "start" and bool(groups)
+    return Scope(verb, (*touched, *strays), added, note, needs_name)
+
+
+def _with_groups(
+    intent: Intent, named: Sequence[str], topology: Topology, plan: Plan
+) -> tuple[tuple[str, ...], str]:
+    if not isinstance(intent, RestartRanks) or topology.model.kind != "moe":
+        return tuple(named), ""
+    groups = {plan.by_id[rank_id].group for rank_id in named}
+    partial = [group for group in topology.groups if group in groups and not _covers(group, named, plan)]
+    if not partial:
+        return tuple(named), ""
+    names = ", ".join(partial)
+    if not intent.whole_group:
+        return tuple(named), f"only these ranks: the rest of {names} will not take them back (MoE group)"
+    touched = tuple(rank.id for rank in plan.ranks if rank.group in groups)
+    return touched, f"{names}: a rank of a MoE group cannot rejoin alone, so the whole group restarts"
+
+
+def _covers(group: str, ids: Sequence[str], plan: Plan) -> bool:
+    return {rank.id for rank in plan.of_group(group)} <= set(ids)
+
+
+def whole_groups(ids: Sequence[str], plan: Plan) -> tuple[str, ...]:
+    """Return the groups of which every rank is among `ids`."""
+    groups = dict.fromkeys(plan.by_id[rank_id].group for rank_id in ids if rank_id in plan.by_id)
+    return tuple(group for group in groups if _covers(group, ids, plan))
+
+
+def describe(
+    intent: Intent,
+    scope: Scope,
+    blockers: Sequence[Blocker],
+    topology: Topology,
+    plan: Plan,
+    ranks: Mapping[str, RankStatus],
+) -> Preview:
+    """Return what an intent would do, in the operator's words."""
+    alive = [rank_id for rank_id in scope.ids if ranks[rank_id].state in OUTLIVING]
+    grace = intent.grace if isinstance(intent, StopRanks | RestartRanks) else 0.0
+    return Preview(
+        verb=scope.verb,
+        title=f"{scope.verb} {in_words(scope.ids, plan)}",
+        ids=scope.ids,
+        consequence=_consequence(scope, topology, plan, ranks),
+        steps=_steps(scope, plan, alive, grace),
+        blockers=tuple(blockers),
+        needs_name=scope.needs_name,
+        dangerous=scope.verb != "start",
+        commands=_commands(scope, topology, plan, ranks, alive, grace),
+        note=scope.note,
+    )
+
+
+def in_words(ids: Sequence[str], plan: Plan) -> str:
+    """Return ranks in words: `group decode`, `decode/17`, `p1, p2 and 3 more ranks`."""
+    if set(plan.by_id) <= set(ids) and len(plan.by_id) > 1:
+        return f"all {len(ids)} ranks"
+    groups = whole_groups(ids, plan)
+    rest = [rank_id for rank_id in ids if rank_id not in plan.by_id or plan.by_id[rank_id].group not in groups]
+    words: list[str] = []
+    if groups:
+        words.append(f"group{'s' if len(groups) > 1 else ''} {', '.join(groups)}")
+    if len(rest) <= 4:
+        words.extend(rest)
+    else:
+        words.append(f"{len(rest)} {'more ' if groups else ''}ranks")
+    return ", ".join(words) if words else "nothing"
+
+
+def _nodes(ids: Sequence[str], ranks: Mapping[str, RankStatus]) -> str:
+    return ", ".join(dict.fromkeys(ranks[rank_id].node for rank_id in ids))
+
+
+def _count(number: int) -> str:
+    return "1 rank" if number == 1 else f"{number} ranks"
+
+
+def _consequence(scope: Scope, topology: Topology, plan: Plan, ranks: Mapping[str, RankStatus]) -> str:
+    does = {"start": "start", "stop": "stop", "restart": "stop and start"}[scope.verb]
+    if len(scope.ids) == 1:
+        does = does.replace("stop", "stops").replace("start", "starts")
+    sentences = [f"{_count(len(scope.ids))} on {_nodes(scope.ids, ranks)} {does}."]
+    if scope.verb != "start":
+        sentences.extend(_service_loss(scope, topology, plan, ranks))
+    known = [s for s in (ranks[rank_id].last_start_s for rank_id in scope.ids) if s is not None]
+    if known and scope.verb != "stop":
+        sentences.append(f"Last start took {duration(max(known))}.")
+    return " ".join(sentences)
+
+
+def _service_loss(scope: Scope, topology: Topology, plan: Plan, ranks: Mapping[str, RankStatus]) -> Sequence[str]:
+    usable = usable_ranks(topology, (ranks[rank.id] for rank in plan.ranks))
+    touched = set(scope.ids)
+    if topology.model.kind == "moe":
+        hit = {plan.by_id[rank_id].group for rank_id in touched if rank_id in plan.by_id}
+        touched |= {rank.id for rank in plan.ranks if rank.group in hit}
+    when = "meanwhile" if scope.verb == "restart" else "until it runs again"
+    sentences: list[str] = []
+    for role in Role:
+        before = [rank for rank in plan.ranks if rank.role is role and rank.id in usable]
+        left = [rank for rank in before if rank.id not in touched]
+        if len(left) == len(before):
+            continue
+        if left:
+            groups = ", ".join(dict.fromkeys(rank.group for rank in left))
+            sentences.append(f"{groups} keeps serving {role} ({len(left)} of {len(before)} ranks).")
+        else:
+            names = list(dict.fromkeys(rank.group for rank in before))
+            total = [group for group in topology.groups.values() if group.role is role]
+            only = f"{names[0]} is the only {role} group" if len(total) == 1 else f"No {role} group is left"
+            sentences.append(f"{only}: no requests are served {when}.")
+    if not sentences and not any(is_serving(ranks[rank_id]) for rank_id in scope.ids):
+        sentences.append("None of them serves now.")
+    return sentences
+
+
+def duration(seconds: float) -> str:
+    """Return a duration as people say it: `42 s`, `14 min`, `2 h 5 min`."""
+    if seconds < 100:
+        return f"{seconds:.0f} s"
+    minutes = round(seconds / 60)
+    return f"{minutes} min" if minutes < 100 else f"{minutes // 60} h {minutes % 60} min"
+
+
+def _steps(scope: Scope, plan: Plan, alive: Sequence[str], grace: float) -> tuple[str, ...]:
+    steps: list[str] = []
+    if scope.verb != "start":
+        if alive:
+            steps.append("take them out of the embedded proxy's rotation")
+            steps.append(
+                f"TERM to {_count(len(alive))} that run{'s' if len(alive) == 1 else ''}, KILL after {grace:.0f} s"
+            )
+        steps.append(f"check that processes, {_ports(scope.ids, plan)} and HBM are free")
+    if scope.verb != "stop":
+        if scope.verb == "start":
+            steps.append("check ports, devices and leftovers")
+        first = ", rank 0 of a group first" if len(scope.ids) > 1 else ""
+        steps.append(f"start {_count(len(scope.ids))}{first}")
+        steps.append("wait until /health answers 200")
+    return tuple(steps)
+
+
+def _ports(ids: Sequence[str], plan: Plan) -> str:
+    numbers = sorted({plan.by_id[rank_id].api_port for rank_id in ids if rank_id in plan.by_id})
+    if not numbers:
+        return "ports"
+    spans: list[list[int]] = []
+    for number in numbers:
+        if spans and number == spans[-1][1] + 1:
+            spans[-1][1] = number
+        else:
+            spans.append([number, number])
+    words = ", ".join(str(a) if a == b else f"{a}-{b}" for a, b in spans)
+    return f"port{'s' if len(numbers) > 1 else ''} {words}"
+
+
+def _commands(
+    scope: Scope,
+    topology: Topology,
+    plan: Plan,
+    ranks: Mapping[str, RankStatus],
+    alive: Sequence[str],
+    grace: float,
+) -> tuple[str, ...]:
+    lines: list[str] = []
+    if scope.verb != "start":
+        for rank_id in alive:
+            rank = ranks[rank_id]
+            lines.append(
+                f"# {rank_id} on {rank.node}: TERM to pid {rank.pid} and all its processes, "
+                f"KILL after {grace:.0f} s"
+            )
+    if scope.verb != "stop":
+        for rank_id in scope.ids:
+            lines.append(f"# {rank_id} on {plan.by_id[rank_id].node}")
+            lines.append(shown_script(plan.by_id[rank_id], topology))
+    return tuple(lines)
+
+
+def shown_script(rank: RankPlan, topology: Topology) -> str:
+    """Return the script that a rank runs from, secrets hidden."""
+    env = {name: "(hidden)" if is_secret(name) else value for name, value in rank.env.items()}
+    return run_script(replace(rank, argv=shown_argv(rank.argv), env=env), topology.runtime).rstrip("\n")
+
+
+def shown_command(argv: Sequence[str]) -> str:
+    """Return a command line as a shell would take it, secrets hidden."""
+    return shlex.join(shown_argv(argv))

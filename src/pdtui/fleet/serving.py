@@ -1,0 +1,104 @@
+"""Is it serving? From the ranks' states: which backends may be used, and one word for the whole cluster."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Literal, TypeVar
+
+from pdtui.fleet.snapshot import RankState, RankStatus, ServingStatus
+from pdtui.proxy.interface import BackendState
+from pdtui.topology.model import Role, Topology
+
+N = TypeVar("N", int, float)
+
+ServingWord = Literal["SERVING", "DEGRADED", "DOWN", "STARTING", "STOPPED", "UNKNOWN"]
+
+
+def is_serving(rank: RankStatus) -> bool:
+    """Return whether a rank answers, or did when its node was last reached."""
+    state = rank.last_state if rank.state is RankState.LOST else rank.state
+    return state is RankState.READY or (state is RankState.UNKEPT and rank.health == "200")
+
+
+def usable_ranks(topology: Topology, ranks: Iterable[RankStatus]) -> frozenset[str]:
+    """Return the ids of ranks that can take requests: serving, and in a MoE group all members serve."""
+    groups: dict[str, list[RankStatus]] = {}
+    for rank in ranks:
+        if rank.group in topology.groups and "not-in-file" not in rank.flags:
+            groups.setdefault(rank.group, []).append(rank)
+    usable: set[str] = set()
+    for members in groups.values():
+        serving = [rank.id for rank in members if is_serving(rank)]
+        if topology.model.kind == "dense" or len(serving) == len(members):
+            usable.update(serving)
+    return frozenset(usable)
+
+
+def backend_states(topology: Topology, ranks: Iterable[RankStatus]) -> tuple[BackendState, ...]:
+    """Return the ranks as the embedded proxy should treat them; a lost one cannot be reached from here."""
+    listed = [rank for rank in ranks if rank.group in topology.groups and "not-in-file" not in rank.flags]
+    usable = usable_ranks(topology, listed)
+    return tuple(
+        BackendState(
+            rank=rank.id,
+            group=rank.group,
+            role="prefill" if rank.role is Role.PREFILL else "decode",
+            usable=rank.id in usable and rank.state is not RankState.LOST,
+        )
+        for rank in listed
+    )
+
+
+def serving_status(
+    topology: Topology, ranks: Sequence[RankStatus], previous: ServingStatus | None, now: float
+) -> ServingStatus:
+    """Return whether the cluster serves: that needs a usable prefill rank and a usable decode group."""
+    prefill = [rank for rank in ranks if rank.role is Role.PREFILL]
+    decode = [rank for rank in ranks if rank.role is Role.DECODE]
+    usable = usable_ranks(topology, ranks)
+    word = _word(prefill, decode, usable)
+    if previous is not None and previous.word == word:
+        since = previous.since
+    elif word == "UNKNOWN":
+        since = None
+    elif word == "SERVING" and (previous is None or previous.word == "UNKNOWN"):
+        since = max((rank.since for rank in ranks), default=now)
+    else:
+        since = now
+    busy = [rank.metrics for rank in decode if rank.metrics is not None]
+    return ServingStatus(
+        word=word,
+        since=since,
+        prefill_ready=sum(is_serving(rank) and rank.state is not RankState.LOST for rank in prefill),
+        prefill_total=len(prefill),
+        decode_ready=sum(is_serving(rank) and rank.state is not RankState.LOST for rank in decode),
+        decode_total=len(decode),
+        running=_total([m.running for m in busy]),
+        tokens_per_s=_total([m.generation_tokens_per_s for m in busy]),
+        ttft_s=_mean([m.ttft_s for m in busy]),
+    )
+
+
+def _word(prefill: Sequence[RankStatus], decode: Sequence[RankStatus], usable: frozenset[str]) -> ServingWord:
+    ranks = [*prefill, *decode]
+    states = {rank.state for rank in ranks}
+    if any(rank.id in usable for rank in prefill) and any(rank.id in usable for rank in decode):
+        return "SERVING" if states <= {RankState.READY} else "DEGRADED"
+    if states <= {RankState.UNKNOWN, RankState.LOST}:
+        return "UNKNOWN"
+    if RankState.UNKNOWN in states:
+        return "UNKNOWN"
+    if states == {RankState.STOPPED}:
+        return "STOPPED"
+    wrong = states & {RankState.FAILED, RankState.UNHEALTHY, RankState.STALLED}
+    return "STARTING" if RankState.STARTING in states and not wrong else "DOWN"
+
+
+def _total(values: Sequence[N | None]) -> N | None:
+    known = [value for value in values if value is not None]
+    return sum(known) if known else None
+
+
+def _mean(values: Sequence[float | None]) -> float | None:
+    known = [value for value in values if value is not None]
+    return sum(known) / len(known) if known else None

@@ -1,0 +1,209 @@
+"""Starting ranks: rank 0 of a group not after the others, then wait until each answers on /health."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping, Sequence
+
+from pdtui.errors import RemoteError
+from pdtui.fleet.blockers import ports_of
+from pdtui.fleet.crew import Crew
+from pdtui.fleet.operations import Operation
+from pdtui.fleet.scope import duration
+from pdtui.fleet.snapshot import NodeStatus, RankState, RankStatus
+from pdtui.fleet.store import exit_words
+from pdtui.fleet.waiting import first_of
+from pdtui.remote.interface import RankSpec
+from pdtui.topology.plan import RankPlan
+from pdtui.topology.script import run_script
+
+READY_DEADLINE = 3600.0
+"""Seconds to /health 200: big models load for a quarter of an hour, some set-ups longer (`vllm_ascend` 7.3)."""
+
+NODE_PATIENCE = 60.0
+"""Seconds that a node may be unreachable while one of its ranks starts."""
+
+CAUSE_PATIENCE = 5.0
+"""Seconds that are waited for the first cause of a failed start."""
+
+LAUNCH_TIMEOUT = 60.0
+"""Seconds that an agent has to start a process."""
+
+PHASE = "start"
+
+
+class Starting:
+    """One start of some ranks."""
+
+    def __init__(self, crew: Crew, operation: Operation, *, deadline: float = READY_DEADLINE) -> None:
+        self._crew = crew
+        self._operation = operation
+        self._deadline = deadline
+        self._runs: dict[str, int] = {}
+        self._since: dict[str, float] = {}
+        self._failed_at: dict[str, float] = {}
+
+    async def run(self, ids: Sequence[str]) -> None:
+        """Start these ranks and wait for them; each rank's line of the operation says what became of it."""
+        operation = self._operation
+        operation.phase(PHASE, "running", f"0 of {len(ids)} ready")
+        planned = [self._crew.plan.by_id[rank_id] for rank_id in ids]
+        groups = dict.fromkeys(rank.group for rank in planned)
+        self._expect(ids, True)
+        try:
+            await asyncio.gather(*(self._launch_group([r for r in planned if r.group == g]) for g in groups))
+            await self._wait(ids)
+        finally:
+            self._expect(ids, False)
+        bad = operation.failed(ids)
+        operation.phase(PHASE, "failed" if bad else "done", f"{len(ids) - len(bad)} of {len(ids)} ready")
+
+    def _expect(self, ids: Sequence[str], expected: bool) -> None:
+        for rank_id in ids:
+            watcher = self._crew.watcher_of(rank_id)
+            (watcher.expecting.add if expected else watcher.expecting.discard)(rank_id)
+            watcher.poke()
+
+    async def _launch_group(self, ranks: Sequence[RankPlan]) -> None:
+        first = [rank for rank in ranks if rank.dp_rank == 0]
+        for rank in first:
+            await self._launch(rank)
+        others = [rank for rank in ranks if rank.dp_rank != 0]
+        if first and self._operation.failed([first[0].id]) and self._crew.topology.model.kind == "moe":
+            for rank in others:
+                self._operation.rank(rank.id, "skipped", f"{first[0].id} was not started")
+            return
+        await asyncio.gather(*(self._launch(rank) for rank in others))
+
+    async def _launch(self, rank: RankPlan) -> None:
+        async with self._crew.turn(self._crew.store.ranks[rank.id]):
+            if self._operation.is_superseded(rank.id):
+                self._operation.rank(rank.id, "skipped", "left to a later action")
+                return
+            agent = self._crew.agent_of(rank.id)
+            if agent is None:
+                self._operation.rank(rank.id, "failed", self._crew.unreachable(rank.node))
+                return
+            self._operation.rank(rank.id, "running", "starting")
+            try:
+                async with self._crew.clock.timeout(LAUNCH_TIMEOUT):
+                    result = await agent.start_rank(self._spec(rank))
+            except TimeoutError:
+                self._operation.rank(rank.id, "failed", f"{rank.node} did not start it in {LAUNCH_TIMEOUT:.0f} s")
+                return
+            except RemoteError as error:
+                self._operation.rank(rank.id, "failed", f"could not be started: {error.message}")
+                return
+        self._runs[rank.id] = result.record.run
+        self._since[rank.id] = self._crew.clock.monotonic()
+        if result.outcome == "already_running":
+            by = f" (by {result.record.by})" if result.record.by else ""
+            self._operation.rank(rank.id, "running", f"already running{by}")
+        self._crew.watcher_of(rank.id).poke()
+
+    def _spec(self, rank: RankPlan) -> RankSpec:
+        crew = self._crew
+        return RankSpec(
+            cluster=crew.topology.name,
+            rank=rank.id,
+            script=run_script(rank, crew.topology.runtime),
+            argv=rank.argv,
+            env=rank.env,
+            digest=rank.digest,
+            address=rank.host,
+            api_port=rank.api_port,
+            ports=tuple(port for port, _ in ports_of(rank, crew.plan)),
+            devices=rank.devices,
+            by=crew.by,
+            hbm_before=_hbm_of(crew.store.nodes[rank.node], rank.devices),
+        )
+
+    async def _wait(self, ids: Sequence[str]) -> None:
+        crew, operation = self._crew, self._operation
+        end = crew.clock.monotonic() + self._deadline
+        pending = [rank_id for rank_id in ids if rank_id in self._runs]
+        while pending:
+            for rank_id in pending:
+                self._look(rank_id)
+            self._fail_fast(pending)
+            pending = [rank_id for rank_id in pending if operation.rank_steps[rank_id].state == "running"]
+            ready = sum(operation.rank_steps[rank_id].state == "done" for rank_id in ids)
+            operation.phase(PHASE, "running", f"{ready} of {len(ids)} ready")
+            left = end - crew.clock.monotonic()
+            if pending and left <= 0:
+                for rank_id in pending:
+                    operation.rank(
+                        rank_id, "failed", f"not ready within {duration(self._deadline)}; left as it is"
+                    )
+                return
+            if pending:
+                await first_of(crew.store.changed(), crew.clock.sleep(min(left, 1.0)))
+
+    def _look(self, rank_id: str) -> None:
+        operation, status = self._operation, self._crew.store.ranks[rank_id]
+        now = self._crew.clock.monotonic()
+        if operation.is_superseded(rank_id):
+            operation.rank(rank_id, "skipped", "left to a later action")
+        elif status.state is RankState.LOST:
+            self._lost(rank_id, status, now)
+        elif status.run < self._runs[rank_id]:
+            return
+        elif status.state in (RankState.READY, RankState.STALLED) or _serves_unkept(status):
+            self._arrived(rank_id, status, now)
+        elif status.state is RankState.FAILED:
+            self._ended(rank_id, status, now)
+        elif status.state in (RankState.STOPPED, RankState.STOPPING):
+            operation.rank(rank_id, "failed", "was stopped meanwhile")
+        else:
+            self._failed_at.pop(rank_id, None)
+            operation.rank(rank_id, "running", status.stage or _waiting_words(status))
+
+    def _arrived(self, rank_id: str, status: RankStatus, now: float) -> None:
+        before = self._operation.rank_steps[rank_id].detail
+        if before.startswith("already running") and now - self._since[rank_id] < 5:
+            self._operation.rank(rank_id, "done", before)
+            return
+        took = f" after {duration(status.last_start_s)}" if status.last_start_s is not None else ""
+        self._operation.rank(rank_id, "done", f"ready{took}")
+
+    def _ended(self, rank_id: str, status: RankStatus, now: float) -> None:
+        since = self._failed_at.setdefault(rank_id, now)
+        if status.diagnosis is None and now - since < CAUSE_PATIENCE:
+            return
+        why = exit_words(status.exit_status) if status.exit_status is not None else "ended"
+        cause = f": {status.diagnosis.summary}" if status.diagnosis is not None else ""
+        self._operation.rank(rank_id, "failed", f"{why}{cause}")
+
+    def _lost(self, rank_id: str, status: RankStatus, now: float) -> None:
+        since = self._failed_at.setdefault(rank_id, now)
+        if now - since >= NODE_PATIENCE:
+            self._operation.rank(
+                rank_id, "failed", f"{self._crew.unreachable(status.node)}; it may still be starting"
+            )
+        else:
+            self._operation.rank(rank_id, "running", f"{status.node} unreachable, waiting for it")
+
+    def _fail_fast(self, pending: Sequence[str]) -> None:
+        if self._crew.topology.model.kind != "moe":
+            return
+        plan, steps = self._crew.plan.by_id, self._operation.rank_steps
+        dead = {plan[rank_id].group: rank_id for rank_id in self._runs if steps[rank_id].state == "failed"}
+        for rank_id in pending:
+            first = dead.get(plan[rank_id].group)
+            ended_too = self._crew.store.ranks[rank_id].state is RankState.FAILED
+            if first is not None and steps[rank_id].state == "running" and not ended_too:
+                self._operation.rank(rank_id, "skipped", f"{first} failed; this one was left as it is")
+
+
+def _hbm_of(node: NodeStatus, devices: Sequence[int]) -> Mapping[str, int]:
+    return {str(npu.id): npu.hbm_used_mb for npu in node.npus if npu.id in devices and npu.hbm_used_mb is not None}
+
+
+def _serves_unkept(status: RankStatus) -> bool:
+    return status.state is RankState.UNKEPT and status.health == "200"
+
+
+def _waiting_words(status: RankStatus) -> str:
+    if status.state is RankState.STARTING:
+        return "starting"
+    return f"{status.state}, /health {status.health or 'not answered'}"

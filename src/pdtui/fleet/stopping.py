@@ -1,0 +1,201 @@
+"""Stopping ranks: TERM, KILL after the grace period, then see that processes, ports and HBM are free."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+
+from pdtui.errors import RemoteError
+from pdtui.fleet.blockers import ports_of
+from pdtui.fleet.crew import Crew
+from pdtui.fleet.operations import Operation
+from pdtui.fleet.scope import OUTLIVING
+from pdtui.fleet.snapshot import NodeStatus, RankState
+from pdtui.remote.interface import RankRecord, StopResult
+
+STOP_MARGIN = 60.0
+"""Seconds beyond the grace period that an agent has to end a rank."""
+
+PORTS_PATIENCE = 30.0
+HBM_PATIENCE = 60.0
+"""Seconds for HBM to come back: release is asynchronous, up to 50 s were seen (cases 74)."""
+
+HBM_INTERVAL = 2.0
+
+HBM_SLACK_MB = 1024
+"""Megabytes above the reading before the start that count as «back»."""
+
+PHASE = "stop"
+CHECK = "check"
+
+
+class Stopping:
+    """One stop of some ranks."""
+
+    def __init__(self, crew: Crew, operation: Operation, *, grace: float, by_the_way: bool = False) -> None:
+        self._crew = crew
+        self._operation = operation
+        self._grace = grace
+        self._by_the_way = by_the_way
+        """Part of a restart: what does not run is no subject."""
+
+    async def run(self, ids: Sequence[str]) -> None:
+        """Stop these ranks; each rank's line of the operation says what became of it."""
+        operation = self._operation
+        operation.phase(PHASE, "running", f"TERM to {len(ids)}, KILL after {self._grace:.0f} s")
+        results = await asyncio.gather(*(self._stop(rank_id) for rank_id in ids))
+        stopped = [
+            (rank_id, result.record)
+            for rank_id, result in zip(ids, results, strict=True)
+            if result is not None and result.outcome == "stopped" and result.record is not None
+        ]
+        bad = operation.failed(ids)
+        killed = sum(result.killed for result in results if result is not None)
+        words = f"{len(stopped)} stopped{f', {killed} by KILL' if killed else ''}"
+        operation.phase(PHASE, "failed" if bad else "done", words)
+        if stopped:
+            operation.phase(CHECK, "running", "processes, ports and HBM")
+            await self._verify(stopped)
+            bad = operation.failed(ids)
+            operation.phase(CHECK, "failed" if bad else "done", "processes, ports and HBM")
+        await self._see(ids)
+
+    async def _stop(self, rank_id: str) -> StopResult | None:
+        crew, operation = self._crew, self._operation
+        status = crew.store.ranks[rank_id]
+        watcher = crew.watcher_of(rank_id)
+        record = watcher.record(rank_id)
+        if status.state is RankState.UNMANAGED:
+            pid = f" (pid {status.pid})" if status.pid is not None else ""
+            operation.rank(rank_id, "failed", f"unmanaged{pid}: stop it where it was started")
+            return None
+        agent = crew.agent_of(rank_id)
+        if agent is None:
+            operation.rank(rank_id, "failed", crew.unreachable(status.node))
+            return None
+        if record is None:
+            self._nothing(rank_id)
+            return None
+        watcher.stopping.add(rank_id)
+        watcher.poke()
+        try:
+            async with crew.turn(status), crew.clock.timeout(self._grace + STOP_MARGIN):
+                operation.rank(rank_id, "running", "stopping")
+                result = await agent.stop_rank(crew.topology.name, record.rank, grace=self._grace, by=crew.by)
+        except TimeoutError:
+            operation.rank(rank_id, "failed", f"{status.node} gave no answer")
+            return None
+        except RemoteError as error:
+            operation.rank(rank_id, "failed", f"could not be stopped: {error.message}")
+            return None
+        finally:
+            watcher.stopping.discard(rank_id)
+            watcher.poke()
+        if result.outcome == "not_running":
+            self._nothing(rank_id)
+        elif result.outcome == "still_running":
+            pids = ", ".join(str(pid) for pid in result.survivors)
+            operation.rank(rank_id, "failed", f"still running after KILL: pid {pids}")
+        else:
+            operation.rank(rank_id, "running", "killed" if result.killed else "stopped")
+        return result
+
+    def _nothing(self, rank_id: str) -> None:
+        self._operation.rank(rank_id, "waiting" if self._by_the_way else "done", "not running")
+
+    async def _verify(self, stopped: Sequence[tuple[str, RankRecord]]) -> None:
+        """See that what the stopped ranks held is free."""
+        left = await asyncio.gather(*(self._ports_left(rank_id, record) for rank_id, record in stopped))
+        free: dict[str, list[tuple[str, RankRecord]]] = {}
+        for (rank_id, record), ports in zip(stopped, left, strict=True):
+            if ports:
+                words = f"stopped, but port {', '.join(map(str, ports))} is still open"
+                self._operation.rank(rank_id, "failed", words)
+            else:
+                free.setdefault(self._crew.store.ranks[rank_id].node, []).append((rank_id, record))
+        await asyncio.gather(*(self._verify_hbm(node, ranks) for node, ranks in free.items()))
+
+    async def _ports_left(self, rank_id: str, record: RankRecord) -> Sequence[int]:
+        crew = self._crew
+        planned = crew.planned(rank_id)
+        ports = set(record.ports) or {port for port, _ in (ports_of(planned, crew.plan) if planned else ())}
+        end = crew.clock.monotonic() + PORTS_PATIENCE
+        tag = f"{crew.topology.name}:{record.rank}"
+        while True:
+            agent = crew.agent_of(rank_id)
+            if agent is None:
+                return ()
+            try:
+                listeners = await agent.ports()
+            except RemoteError:
+                return ()
+            pids = {record.pid, *record.processes}
+            left = sorted({x.port for x in listeners if x.port in ports and (x.rank == tag or x.pid in pids)})
+            if not left or crew.clock.monotonic() >= end:
+                return left
+            await crew.clock.sleep(1.0)
+
+    async def _verify_hbm(self, node: str, ranks: Sequence[tuple[str, RankRecord]]) -> None:
+        """Wait until each NPU is back at the reading before the start; unreadable ones are said to be so."""
+        crew = self._crew
+        stopped_at = crew.clock.wall()
+        end = crew.clock.monotonic() + HBM_PATIENCE
+        pending: dict[str, RankRecord] = {}
+        for rank_id, record in ranks:
+            if record.hbm_before and crew.has_npus:
+                pending[rank_id] = record
+            else:
+                self._free(rank_id, ", HBM not verified" if crew.has_npus and record.devices else "")
+        held: dict[str, str] = {}
+        while pending and crew.clock.monotonic() < end:
+            await crew.poll_npus((node,))
+            for rank_id, record in list(pending.items()):
+                reading = _held(crew.store.nodes[node], record, stopped_at)
+                if reading == "":
+                    del pending[rank_id]
+                    self._free(rank_id, "")
+                elif reading is not None:
+                    held[rank_id] = reading
+            if pending:
+                await crew.clock.sleep(HBM_INTERVAL)
+        for rank_id in pending:
+            if rank_id in held:
+                self._operation.rank(rank_id, "failed", f"stopped, but {held[rank_id]}")
+            else:
+                self._free(rank_id, ", HBM not verified")
+
+    def _free(self, rank_id: str, note: str) -> None:
+        words = self._operation.rank_steps[rank_id].detail
+        self._operation.rank(rank_id, "waiting" if self._by_the_way else "done", f"{words}{note}")
+
+    async def _see(self, ids: Sequence[str]) -> None:
+        """Wait until the store shows what was done, so that the next step does not judge old states."""
+        crew = self._crew
+        nodes = {crew.store.ranks[rank_id].node for rank_id in ids if rank_id in crew.store.ranks}
+        reachable = [node for node in nodes if crew.links[node].rank_agent is not None]
+        try:
+            async with crew.clock.timeout(PORTS_PATIENCE):
+                await asyncio.gather(*(crew.watchers[node].refreshed() for node in reachable))
+        except TimeoutError:
+            crew.store.event("warning", self._operation.id, "the nodes did not confirm the stop in time")
+
+
+def _held(node: NodeStatus, record: RankRecord, since: float) -> str | None:
+    """Return what is still held of HBM, empty when all is back, None while there is no new reading."""
+    if node.tool_error or (node.observed_at or 0.0) < since:
+        return None
+    npus = {str(npu.id): npu for npu in node.npus}
+    for device, before in record.hbm_before.items():
+        npu = npus.get(device)
+        if npu is None or npu.hbm_used_mb is None:
+            return None
+        if npu.hbm_used_mb > before + HBM_SLACK_MB:
+            return f"NPU {device} still holds {npu.hbm_used_mb} MB of HBM, {before} MB before the start"
+    return ""
+
+
+def needs_stop(crew: Crew, rank_id: str) -> bool:
+    """Return whether anything of a rank may run, leftovers of a failed one included."""
+    status = crew.store.ranks[rank_id]
+    record = crew.watcher_of(rank_id).record(rank_id)
+    return status.state in OUTLIVING or bool(record is not None and record.processes)

@@ -1,0 +1,269 @@
+"""The one owner of the fleet's state; makes the immutable snapshots.
+
+Lives on the engine's loop. Everything that is learned about the cluster is put here; a value that did not
+change keeps its object, and at most ten snapshots a second are made.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from typing import Any, Literal
+
+from pdtui.clock import Clock
+from pdtui.fleet.headline import make_headline
+from pdtui.fleet.serving import serving_status
+from pdtui.fleet.snapshot import (
+    WRONG_STATES,
+    Event,
+    NodeState,
+    NodeStatus,
+    NpuStatus,
+    OperationStatus,
+    RankState,
+    RankStatus,
+    Snapshot,
+)
+from pdtui.readings.verdict import Verdict
+from pdtui.topology.model import Topology
+from pdtui.topology.plan import Plan, RankPlan
+
+SNAPSHOT_INTERVAL = 0.1
+"""Seconds between two snapshots."""
+
+EVENTS_KEPT = 500
+OPERATIONS_KEPT = 8
+"""Ended operations that stay in the snapshot."""
+
+Severity = Literal["info", "good", "warning", "error"]
+
+
+class Store:
+    """State of the cluster as last seen, and the snapshots made of it."""
+
+    def __init__(self, topology: Topology, plan: Plan, *, clock: Clock) -> None:
+        self._topology = topology
+        self._plan = plan
+        self._clock = clock
+        now = clock.wall()
+        self._nodes = {
+            node.name: NodeStatus(
+                name=node.name,
+                host=node.host,
+                roles=topology.roles_of(node.name),
+                state=NodeState.CONNECTING,
+                since=now,
+            )
+            for node in topology.nodes.values()
+        }
+        self._order = {rank.id: index for index, rank in enumerate(plan.ranks)}
+        self._ranks = {rank.id: blank_rank(rank, now) for rank in plan.ranks}
+        self._operations: dict[str, OperationStatus] = {}
+        self._events: deque[Event] = deque(maxlen=EVENTS_KEPT)
+        self._file_changed = False
+        self._dirty = asyncio.Event()
+        self._changed: asyncio.Future[None] | None = None
+        self._listeners: list[Callable[[], None]] = []
+        self.snapshot = self._build(0)
+        """The newest picture; reading the attribute is safe from any thread."""
+
+    @property
+    def nodes(self) -> Mapping[str, NodeStatus]:
+        """Nodes by name, newer than the snapshot."""
+        return self._nodes
+
+    @property
+    def ranks(self) -> Mapping[str, RankStatus]:
+        """Ranks by id, newer than the snapshot."""
+        return self._ranks
+
+    @property
+    def operations(self) -> Mapping[str, OperationStatus]:
+        """Operations by id, newer than the snapshot."""
+        return self._operations
+
+    def on_publish(self, listener: Callable[[], None]) -> None:
+        """Call `listener` after each new snapshot, on the engine's loop."""
+        self._listeners.append(listener)
+
+    def update_node(self, name: str, **changes: Any) -> None:
+        """Change fields of a node's status."""
+        old = self._nodes[name]
+        new = replace(old, **changes)
+        if new == old:
+            return
+        self._nodes[name] = new
+        self._touch()
+        if new.state is not old.state:
+            self._node_event(old, new)
+
+    def set_npus(self, name: str, npus: tuple[NpuStatus, ...], observed_at: float, tool_error: str) -> None:
+        """Take over a node's NPU readings; an NPU whose values did not change keeps its object."""
+        old = {npu.id: npu for npu in self._nodes[name].npus}
+        kept = tuple(old[npu.id] if old.get(npu.id) == npu else npu for npu in npus)
+        for npu in kept:
+            before = old.get(npu.id)
+            first = before is None or before.observed_at is None
+            if before is not None and before.verdict is not npu.verdict and not (first and _is_fine(npu)):
+                self._npu_event(name, before, npu)
+        self.update_node(name, npus=kept, observed_at=observed_at, tool_error=tool_error)
+
+    def put_rank(self, status: RankStatus) -> None:
+        """Take over a rank's status; equal to the old one, nothing changes."""
+        old = self._ranks.get(status.id)
+        if old == status:
+            return
+        self._ranks[status.id] = status
+        self._touch()
+        if old is None or old.state is not status.state:
+            self._rank_event(old, status)
+
+    def drop_rank(self, rank_id: str) -> None:
+        """Forget a rank that the file does not have."""
+        if self._ranks.pop(rank_id, None) is not None:
+            self._touch()
+
+    def put_operation(self, operation: OperationStatus) -> None:
+        """Take over an operation's progress."""
+        old = self._operations.get(operation.id)
+        if old == operation:
+            return
+        self._operations[operation.id] = operation
+        ended = [op.id for op in self._operations.values() if op.state != "running"]
+        for op_id in ended[: max(0, len(ended) - OPERATIONS_KEPT)]:
+            del self._operations[op_id]
+        self._touch()
+
+    def set_file_changed(self, changed: bool) -> None:
+        """Say whether the file on disk is another one than was loaded."""
+        if changed != self._file_changed:
+            self._file_changed = changed
+            self._touch()
+            if changed:
+                self.event("warning", str(self._topology.path.name), "changed on disk; not loaded")
+
+    def event(self, severity: Severity, subject: str, message: str) -> None:
+        """Add an event."""
+        self._events.append(Event(self._clock.wall(), severity, subject, message))
+        self._touch()
+
+    async def changed(self) -> None:
+        """Return after the next change of anything."""
+        if self._changed is None:
+            self._changed = asyncio.get_running_loop().create_future()
+        await asyncio.shield(self._changed)
+
+    async def run(self) -> None:
+        """Make a snapshot whenever something changed, at most ten a second, until cancelled."""
+        while True:
+            await self._dirty.wait()
+            self.publish()
+            await self._clock.sleep(SNAPSHOT_INTERVAL)
+
+    def publish(self) -> None:
+        """Make a snapshot now."""
+        self._dirty.clear()
+        self.snapshot = self._build(self.snapshot.revision + 1)
+        for listener in self._listeners:
+            listener()
+
+    def _touch(self) -> None:
+        self._dirty.set()
+        if self._changed is not None:
+            self._changed.set_result(None)
+            self._changed = None
+
+    def _build(self, revision: int) -> Snapshot:
+        nodes = tuple(self._nodes.values())
+        planned = [self._ranks[rank_id] for rank_id in self._order]
+        strays = sorted((rank for rank in self._ranks.values() if rank.id not in self._order), key=lambda r: r.id)
+        ranks = (*planned, *strays)
+        previous = self.snapshot.serving if revision else None
+        now = self._clock.wall()
+        return Snapshot(
+            revision=revision,
+            made_at=now,
+            cluster=self._topology.name,
+            nodes=nodes,
+            ranks=ranks,
+            serving=serving_status(self._topology, planned, previous, now),
+            headline=make_headline(nodes, ranks),
+            operations=tuple(self._operations.values()),
+            events=tuple(self._events),
+            file_changed=self._file_changed,
+        )
+
+    def _node_event(self, old: NodeStatus, new: NodeStatus) -> None:
+        if new.state is NodeState.CONNECTED:
+            again = " again" if old.state is not NodeState.CONNECTING else ""
+            self.event("good", new.name, f"connected{again}")
+        elif new.state in (NodeState.FAILED, NodeState.RECONNECTING):
+            self.event("error", new.name, new.error or f"connection {new.state}")
+
+    def _npu_event(self, node: str, old: NpuStatus, new: NpuStatus) -> None:
+        why = f": {new.reasons[0].summary}" if new.reasons else ""
+        severity: Severity = "info"
+        if new.verdict is Verdict.FAILED:
+            severity = "error"
+        elif new.verdict in (Verdict.DEGRADED, Verdict.UNKNOWN):
+            severity = "warning"
+        elif new.verdict is Verdict.HEALTHY:
+            severity = "good"
+        self.event(severity, f"{node}/{new.id}", f"NPU {old.verdict} -> {new.verdict}{why}")
+
+    def _rank_event(self, old: RankStatus | None, new: RankStatus) -> None:
+        first = old is None or old.state is RankState.UNKNOWN
+        if first and new.state not in WRONG_STATES and new.state is not RankState.UNMANAGED:
+            return
+        if new.state is RankState.LOST or (old is not None and new.state is old.last_state):
+            return  # The node's own event says it; 16 ranks need not repeat it.
+        self.event(_severity(new.state), new.id, describe_state(new))
+
+
+def _is_fine(npu: NpuStatus) -> bool:
+    return npu.verdict in (Verdict.HEALTHY, Verdict.NA)
+
+
+def blank_rank(rank: RankPlan, now: float) -> RankStatus:
+    """Return the status of a planned rank that nobody was asked about yet."""
+    return RankStatus(
+        id=rank.id,
+        group=rank.group,
+        role=rank.role,
+        node=rank.node,
+        devices=rank.devices,
+        api_port=rank.api_port,
+        state=RankState.UNKNOWN,
+        since=now,
+    )
+
+
+def describe_state(rank: RankStatus) -> str:
+    """Return a rank's state in a few words: `failed: exit 1: HCCL connect timeout`."""
+    parts = [str(rank.state)]
+    if rank.state is RankState.FAILED and rank.exit_status is not None:
+        parts.append(exit_words(rank.exit_status))
+    if rank.state is RankState.UNHEALTHY and rank.health:
+        parts.append(f"/health {rank.health}")
+    if rank.state is RankState.UNMANAGED and rank.pid is not None:
+        parts.append(f"pid {rank.pid} on port {rank.api_port}")
+    if rank.diagnosis is not None and rank.diagnosis.summary:
+        parts.append(rank.diagnosis.summary)
+    return ": ".join(parts)
+
+
+def exit_words(status: int) -> str:
+    """Return `exit 1` or `signal 9`."""
+    return f"signal {-status}" if status < 0 else f"exit {status}"
+
+
+def _severity(state: RankState) -> Severity:
+    if state is RankState.READY:
+        return "good"
+    if state in (RankState.FAILED, RankState.UNHEALTHY, RankState.STALLED):
+        return "error"
+    if state in (RankState.LOST, RankState.UNMANAGED, RankState.UNKEPT):
+        return "warning"
+    return "info"

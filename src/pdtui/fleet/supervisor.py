@@ -1,0 +1,234 @@
+"""The one door to actions: says what an intent would do, refuses what must not be, runs the rest.
+
+Read-only and protection are enforced here, so that no view can go around them.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable, Sequence
+from itertools import count
+
+from pdtui.errors import ActionRefused, UsageError
+from pdtui.fleet.blockers import Found, find, look
+from pdtui.fleet.crew import Crew
+from pdtui.fleet.intents import Intent, Preview, RestartRanks, StartRanks, StopRanks
+from pdtui.fleet.operations import Operation
+from pdtui.fleet.scope import Scope, describe, make_scope, whole_groups
+from pdtui.fleet.snapshot import OperationStatus, RankState
+from pdtui.fleet.starting import READY_DEADLINE, Starting
+from pdtui.fleet.stopping import Stopping, needs_stop
+
+
+class Supervisor:
+    """Previews, submits, cancels and waits for operations."""
+
+    def __init__(self, crew: Crew, *, read_only: bool, ready_deadline: float = READY_DEADLINE) -> None:
+        self._crew = crew
+        self._read_only = read_only
+        self._ready_deadline = ready_deadline
+        self._operations: dict[str, Operation] = {}
+        self._tasks: dict[str, asyncio.Task[None]] = {}
+        self._number = count(1)
+
+    async def preview(self, intent: Intent) -> Preview:
+        """Say what an intent would do. Raises `ActionRefused` for ranks that do not exist."""
+        scope = make_scope(intent, self._crew.topology, self._crew.plan, self._crew.store.ranks)
+        found = await self._blockers(scope)
+        blockers = [one.blocker for one in found]
+        return describe(intent, scope, blockers, self._crew.topology, self._crew.plan, self._crew.store.ranks)
+
+    async def submit(self, intent: Intent) -> str:
+        """Begin; returns the operation's id. Raises `ActionRefused`."""
+        self._check_read_only()
+        scope = make_scope(intent, self._crew.topology, self._crew.plan, self._crew.store.ranks)
+        if scope.needs_name and intent.confirm != self._crew.topology.name:
+            groups = ", ".join(whole_groups(scope.ids, self._crew.plan))
+            raise ActionRefused(
+                f"{self._crew.topology.name} is protected: {scope.verb} of {groups} needs the cluster's name",
+                kind="protected",
+            )
+        if isinstance(intent, StopRanks):
+            self._check_unmanaged(scope)
+        override = intent.override if isinstance(intent, StartRanks | RestartRanks) else ()
+        if override and not intent.reason:
+            raise ActionRefused("passing over a blocker needs a reason", kind="blocked")
+        found = [one for one in await self._blockers(scope) if one.blocker.id not in override]
+        left_out = self._left_out(scope, found)
+        self._check_conflict(scope)
+        operation = self._begin(scope)
+        task = asyncio.get_running_loop().create_task(self._run(operation, intent, scope, left_out))
+        self._tasks[operation.id] = task
+        task.add_done_callback(lambda done: self._ended(operation, done))
+        return operation.id
+
+    async def cancel(self, operation: str) -> None:
+        """Stop an operation where it is; ranks are left as they are. Raises `UsageError` for an unknown id."""
+        if operation not in self._operations:
+            raise UsageError(f"no operation {operation}")
+        task = self._tasks.get(operation)
+        if task is not None:
+            task.cancel()
+            await self._operations[operation].finished.wait()
+
+    async def wait(self, operation: str) -> OperationStatus:
+        """Return an operation's status when it has ended. Raises `UsageError` for an unknown id."""
+        if operation not in self._operations:
+            raise UsageError(f"no operation {operation}")
+        await self._operations[operation].finished.wait()
+        return self._operations[operation].status
+
+    async def close(self) -> None:
+        """Cancel what runs; ranks are left as they are."""
+        tasks = list(self._tasks.values())
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    def _check_read_only(self) -> None:
+        if self._read_only:
+            raise ActionRefused("read-only: nothing is started or stopped from here", kind="read_only")
+
+    def _check_unmanaged(self, scope: Scope) -> None:
+        ranks = self._crew.store.ranks
+        if scope.ids and all(ranks[rank_id].state is RankState.UNMANAGED for rank_id in scope.ids):
+            raise ActionRefused(
+                f"{', '.join(scope.ids)} was not started here: stopping it by its process tree comes later",
+                kind="not_yet",
+                remedy="stop it where it was started",
+            )
+
+    async def _blockers(self, scope: Scope) -> Sequence[Found]:
+        if scope.verb == "stop":
+            return ()
+        crew = self._crew
+        nodes = dict.fromkeys(crew.plan.by_id[rank_id].node for rank_id in scope.ids)
+        looks = await asyncio.gather(*(look(crew.links[n], crew.topology.name, crew.clock) for n in nodes))
+        return find(
+            scope.ids,
+            dict(zip(nodes, looks, strict=True)),
+            crew.topology,
+            crew.plan,
+            crew.store.nodes,
+            crew.store.ranks,
+            restarting=scope.verb == "restart",
+        )
+
+    def _left_out(self, scope: Scope, found: Sequence[Found]) -> dict[str, str]:
+        """Return the ranks that cannot be started because their node, or one of their group, is unusable.
+
+        Raises `ActionRefused` for blockers of other kinds, and when nothing would be left to do.
+        """
+        lines = [f"{one.blocker.id}: {one.blocker.message}" for one in found]
+        remedies = dict.fromkeys(one.blocker.remedy for one in found if one.blocker.remedy)
+        if any(not one.of_node for one in found):
+            raise ActionRefused("\n".join(lines), kind="blocked", remedy="\n".join(remedies))
+        left_out = {rank_id: one.blocker.message for one in found for rank_id in one.ranks}
+        if self._crew.topology.model.kind == "moe":
+            plan = self._crew.plan.by_id
+            broken = {plan[rank_id].group: message for rank_id, message in left_out.items()}
+            for rank_id in scope.ids:
+                if plan[rank_id].group in broken:
+                    left_out.setdefault(rank_id, f"its group cannot be whole: {broken[plan[rank_id].group]}")
+        if left_out and set(left_out) >= set(scope.ids):
+            raise ActionRefused("\n".join(lines), kind="blocked", remedy="\n".join(remedies))
+        return left_out
+
+    def _check_conflict(self, scope: Scope) -> None:
+        """Refuse what another operation is doing; a stop or restart takes ranks over from a running start."""
+        for operation in self._running():
+            common = [rank_id for rank_id in scope.ids if rank_id in operation.ids]
+            if not common:
+                continue
+            if scope.verb == "start" or operation.verb != "start":
+                raise ActionRefused(
+                    f"{operation.id} ({operation.verb}) works on {', '.join(common[:3])} already", kind="conflict"
+                )
+        for operation in self._running():
+            common = [rank_id for rank_id in scope.ids if rank_id in operation.ids]
+            if common:
+                operation.supersede(common)
+
+    def _running(self) -> Iterable[Operation]:
+        return [operation for operation in self._operations.values() if operation.running]
+
+    def _begin(self, scope: Scope) -> Operation:
+        crew = self._crew
+        operation = Operation(
+            f"op-{next(self._number)}", scope.verb, scope.ids, crew.by, store=crew.store, clock=crew.clock
+        )
+        self._operations[operation.id] = operation
+        return operation
+
+    async def _run(self, operation: Operation, intent: Intent, scope: Scope, left_out: dict[str, str]) -> None:
+        crew = self._crew
+        nodes = list(dict.fromkeys(crew.store.ranks[rank_id].node for rank_id in scope.ids))
+        overridden = intent.override if isinstance(intent, StartRanks | RestartRanks) else ()
+        entry = crew.journal.write(
+            scope.verb, operation=operation.id, ranks=scope.ids, reason=intent.reason, override=overridden
+        )
+        try:
+            await crew.journal_on_nodes(nodes, entry)
+            await self._work(operation, intent, scope, left_out)
+        except asyncio.CancelledError:
+            operation.finish("cancelled", "cancelled; the ranks are left as they are")
+            raise
+        finally:
+            self._conclude(operation)
+            result = {step.label: f"{step.state}: {step.detail}" for step in operation.rank_steps.values()}
+            entry = crew.journal.write(
+                f"{scope.verb} ended", operation=operation.id, state=operation.status.state, result=result
+            )
+        await crew.journal_on_nodes(nodes, entry)
+
+    async def _work(self, operation: Operation, intent: Intent, scope: Scope, left_out: dict[str, str]) -> None:
+        crew = self._crew
+        for rank_id, why in left_out.items():
+            operation.rank(rank_id, "failed", why)
+        ids = [rank_id for rank_id in scope.ids if rank_id not in left_out]
+        if isinstance(intent, StopRanks):
+            await Stopping(crew, operation, grace=intent.grace).run(ids)
+            return
+        if isinstance(intent, RestartRanks):
+            running = [rank_id for rank_id in ids if needs_stop(crew, rank_id)]
+            if running:
+                await Stopping(crew, operation, grace=intent.grace, by_the_way=True).run(running)
+            ids = self._can_start(operation, ids)
+        if ids:
+            await Starting(crew, operation, deadline=self._ready_deadline).run(ids)
+
+    def _can_start(self, operation: Operation, ids: Sequence[str]) -> list[str]:
+        """Return the ranks that may start; one that did not stop keeps its MoE group from starting."""
+        bad = set(operation.failed(ids))
+        if self._crew.topology.model.kind == "moe":
+            plan = self._crew.plan.by_id
+            broken = {plan[rank_id].group: rank_id for rank_id in bad}
+            for rank_id in ids:
+                if rank_id not in bad and plan[rank_id].group in broken:
+                    operation.rank(rank_id, "skipped", f"not started: {broken[plan[rank_id].group]} did not stop")
+                    bad.add(rank_id)
+        return [rank_id for rank_id in ids if rank_id not in bad]
+
+    def _conclude(self, operation: Operation) -> None:
+        if not operation.running:
+            return
+        unfinished = [step.label for step in operation.rank_steps.values() if step.state != "done"]
+        superseded = [rank_id for rank_id in unfinished if operation.is_superseded(rank_id)]
+        bad = [rank_id for rank_id in unfinished if rank_id not in superseded]
+        if superseded and len(superseded) == len(operation.ids):
+            operation.finish("cancelled", "a later action took over")
+        elif bad:
+            first = operation.rank_steps[bad[0]]
+            more = f" (and {len(bad) - 1} more)" if len(bad) > 1 else ""
+            operation.finish("failed", f"{first.label}: {first.detail}{more}")
+        else:
+            operation.finish("done")
+        words = operation.status.error or operation.status.state
+        good = operation.status.state == "done"
+        self._crew.store.event("good" if good else "error", operation.id, f"{operation.verb}: {words}")
+
+    def _ended(self, operation: Operation, task: asyncio.Task[None]) -> None:
+        self._tasks.pop(operation.id, None)
+        error = None if task.cancelled() else task.exception()
+        if error is not None:
+            self._crew.store.event("error", operation.id, f"internal error: {error!r}")

@@ -1,0 +1,64 @@
+"""Targets of commands: `decode/17`, `decode`, `@node3`, `role:prefill`, `failed`, `all`. Exact names only."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable, Sequence
+
+from pdtui.errors import UsageError
+from pdtui.fleet.snapshot import RankState, RankStatus
+from pdtui.topology.model import Role, Topology
+from pdtui.topology.plan import Plan
+
+
+def resolve(
+    targets: Sequence[str], topology: Topology, plan: Plan, ranks: Iterable[RankStatus] = ()
+) -> tuple[str, ...]:
+    """Return the ids that the targets name together, each once, in the order of the plan.
+
+    `ranks` says which have failed, and which exist that the file does not have (those come last). Raises
+    `UsageError` for a target that names nothing, with the nearest name that does.
+    """
+    known = list(ranks)
+    wanted: set[str] = set()
+    for target in targets:
+        wanted.update(_one(target, topology, plan, known))
+    planned = [rank.id for rank in plan.ranks if rank.id in wanted]
+    return (*planned, *sorted(wanted - plan.by_id.keys()))
+
+
+def _one(target: str, topology: Topology, plan: Plan, ranks: Sequence[RankStatus]) -> Iterable[str]:
+    if target == "all":
+        return [rank.id for rank in plan.ranks]
+    if target == "failed":
+        return [rank.id for rank in ranks if rank.state is RankState.FAILED]
+    if target == "proxy":
+        raise UsageError("the proxy is not supervised yet: it comes later; `ask` uses an embedded one")
+    if target in topology.groups:
+        return [rank.id for rank in plan.of_group(target)]
+    if target in plan.by_id or any(rank.id == target for rank in ranks):
+        return [target]
+    if target.startswith("@") and target[1:] in topology.nodes:
+        return [rank.id for rank in plan.on_node(target[1:])]
+    if target.startswith("role:") and target[5:] in tuple(Role):
+        return [rank.id for rank in plan.ranks if rank.role == target[5:]]
+    raise UsageError(f"no target {target!r}{_guess(target, topology, plan)}")
+
+
+def _guess(target: str, topology: Topology, plan: Plan) -> str:
+    if target in topology.nodes:
+        return f"; did you mean '@{target}' (the ranks on that node)?"
+    if target in tuple(Role):
+        return f"; did you mean 'role:{target}'?"
+    names = [
+        "all",
+        "failed",
+        *topology.groups,
+        *(f"@{node}" for node in topology.nodes),
+        *(f"role:{role}" for role in Role),
+        *plan.by_id,
+    ]
+    near = difflib.get_close_matches(target, names, n=1, cutoff=0.5)
+    if near:
+        return f"; did you mean {near[0]!r}?"
+    return f"; there are {', '.join(topology.groups)}, their ranks, @NODE, role:ROLE, failed and all"
