@@ -1,4 +1,4 @@
-"""A valid file -> the model that everything else reads: levels merged, names resolved, derived values filled in."""
+"""A valid file -> the model that everything else reads: levels merged, names resolved, gaps filled."""
 
 from __future__ import annotations
 
@@ -226,11 +226,10 @@ def _ranks(part: GroupPart) -> dict[str, int]:
 
 def _devices(part: GroupPart, npus: int) -> dict[str, tuple[int, ...]]:
     every = tuple(range(npus))
-    if part.devices is None:
-        return dict.fromkeys(part.nodes, every)
     if isinstance(part.devices, dict):
         return {node: part.devices.get(node, every) for node in part.nodes}
-    return dict.fromkeys(part.nodes, part.devices)
+    devices: tuple[int, ...] = every if part.devices is None else part.devices
+    return dict.fromkeys(part.nodes, devices)
 
 
 def _error(rule: str, message: str, path: Path, *, on_key: bool = False) -> Problem:

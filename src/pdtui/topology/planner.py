@@ -1,4 +1,4 @@
-"""From a topology to its plan: ranks, devices, ports, commands. Pure arithmetic, never raises on a built topology."""
+"""From a topology to its plan: ranks, devices, ports, commands. Pure arithmetic that never raises."""
 
 from __future__ import annotations
 

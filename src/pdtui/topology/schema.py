@@ -104,27 +104,31 @@ class Part(BaseModel):
 class SshPart(Part):
     """How SSH reaches nodes; what is left out comes from ~/.ssh/config."""
 
-    user: Text | None = Field(None, description="Login name.")
-    port: Port | None = Field(None, description="TCP port of the SSH server.")
-    key: Text | None = Field(None, description="Private key file; ~ is your home, relative to this file.")
-    jump: Text | None = Field(None, description="Jump host, [user@]host[:port].")
-    known_hosts: Text | None = Field(None, description="File of known host keys instead of ~/.ssh/known_hosts.")
-    config: Text | None = Field(None, description="SSH client configuration instead of ~/.ssh/config.")
-    sudo: bool | None = Field(None, description="Run the agent through `sudo -n`.")
-    connect_timeout: float | None = Field(None, gt=0, le=600, strict=False, description="Seconds, default 10.")
+    user: Text | None = Field(default=None, description="Login name.")
+    port: Port | None = Field(default=None, description="TCP port of the SSH server.")
+    key: Text | None = Field(default=None, description="Private key file; ~ is your home, relative to this file.")
+    jump: Text | None = Field(default=None, description="Jump host, [user@]host[:port].")
+    known_hosts: Text | None = Field(
+        default=None, description="File of known host keys instead of ~/.ssh/known_hosts."
+    )
+    config: Text | None = Field(default=None, description="SSH client configuration instead of ~/.ssh/config.")
+    sudo: bool | None = Field(default=None, description="Run the agent through `sudo -n`.")
+    connect_timeout: float | None = Field(
+        default=None, gt=0, le=600, strict=False, description="Seconds, default 10."
+    )
 
 
 class SafetyPart(Part):
     """What needs a second thought."""
 
-    protected: bool = Field(False, description="Group-wide actions ask for the cluster's name.")
-    read_only: bool = Field(False, description="Nothing on the cluster can be changed.")
+    protected: bool = Field(default=False, description="Group-wide actions ask for the cluster's name.")
+    read_only: bool = Field(default=False, description="Nothing on the cluster can be changed.")
 
 
 class RuntimePart(Part):
     """Where ranks run on a node; leave it out to run on the hosts themselves."""
 
-    container: Text | None = Field(None, description="Name of the container in which ranks run.")
+    container: Text | None = Field(default=None, description="Name of the container in which ranks run.")
     exec: list[Text] = Field(
         default_factory=lambda: ["docker", "exec", "-i"],
         min_length=1,
@@ -132,10 +136,11 @@ class RuntimePart(Part):
     )
     setup: list[Text] = Field(default_factory=list, description="Scripts sourced before a rank starts.")
     state_dir: Text | None = Field(
-        None, description="Folder of ranks' records and logs; in a container it must be a mount of the host."
+        default=None,
+        description="Folder of ranks' records and logs; in a container it must be a mount of the host.",
     )
-    image: Text | None = Field(None, description="Image of the container.")
-    shm_size: Text | None = Field(None, description="Size of the container's /dev/shm, such as 1g.")
+    image: Text | None = Field(default=None, description="Image of the container.")
+    shm_size: Text | None = Field(default=None, description="Size of the container's /dev/shm, such as 1g.")
     devices: list[Text] = Field(default_factory=list, description="Device files besides the NPUs' own.")
     mounts: list[Text] = Field(default_factory=list, description="host-path:container-path[:options]")
     options: list[Text] = Field(default_factory=list, description="Further words for `docker run`.")
@@ -147,7 +152,7 @@ class ModelPart(Part):
     path: Text = Field(description="Path of the weights where ranks run, or a model id.")
     served_name: Text = Field(description="The name that clients use (--served-model-name).")
     kind: Literal["moe", "dense"] = Field(
-        "moe", description="moe: the ranks of a group live and die together; dense: independent instances."
+        default="moe", description="moe: the ranks of a group live and die together; dense: independent instances."
     )
 
 
@@ -155,7 +160,7 @@ class KvPart(Part):
     """The KV transfer between prefill and decode."""
 
     connector: Text | None = Field(
-        None, description="MooncakeConnectorV1 (pull) or MooncakeLayerwiseConnector (layerwise)."
+        default=None, description="MooncakeConnectorV1 (pull) or MooncakeLayerwiseConnector (layerwise)."
     )
     config: dict[str, Any] = Field(default_factory=dict, description="Keys to add to --kv-transfer-config.")
     extra: dict[str, Any] = Field(default_factory=dict, description="Keys to add to kv_connector_extra_config.")
@@ -165,9 +170,11 @@ class NodePart(Part):
     """One server."""
 
     host: Text = Field(description="What SSH connects to; `local` is this machine, without SSH.")
-    address: Text | None = Field(None, description="IP address that the cluster uses; default: host, if an IP.")
-    nic: Text | None = Field(None, description="Network interface that owns the address.")
-    ssh: SshPart | None = Field(None, description="What differs from the file's `ssh` for this node.")
+    address: Text | None = Field(
+        default=None, description="IP address that the cluster uses; default: host, if an IP."
+    )
+    nic: Text | None = Field(default=None, description="Network interface that owns the address.")
+    ssh: SshPart | None = Field(default=None, description="What differs from the file's `ssh` for this node.")
 
 
 class RankPart(Part):
@@ -185,7 +192,7 @@ class RankPart(Part):
 class RolePart(RankPart):
     """What all groups of a role share."""
 
-    kv: KvPart | None = Field(None, description="KV transfer settings of this role.")
+    kv: KvPart | None = Field(default=None, description="KV transfer settings of this role.")
 
 
 class RolesPart(Part):
@@ -201,41 +208,45 @@ class GroupPart(RankPart):
     role: Literal["prefill", "decode"] = Field(description="What the group does with a request.")
     nodes: list[Text] = Field(min_length=1, description="Where its ranks run, in the order of their numbers.")
     dp_size: Size = Field(description="Ranks of the group.")
-    tp_size: Size = Field(1, description="Tensor parallel size.")
-    pp_size: Size = Field(1, description="Pipeline parallel size; prefill only.")
+    tp_size: Size = Field(default=1, description="Tensor parallel size.")
+    pp_size: Size = Field(default=1, description="Pipeline parallel size; prefill only.")
     api_port: Port = Field(description="HTTP port of the first rank on each node; the others count up.")
-    rpc_port: Port | None = Field(None, description="Where the group meets, on the node of rank 0. MoE only.")
-    kv_port: Port = Field(description="First port of the KV handshake; the ranks' ports follow from it.")
-    ranks: dict[str, Size] | None = Field(None, description="Ranks on each node, when they are not equal.")
-    devices: GroupDevices = Field(
-        None, description="NPU ids the group may use, as a list or 0-7, for all nodes or by node."
+    rpc_port: Port | None = Field(
+        default=None, description="Where the group meets, on the node of rank 0. MoE only."
     )
-    dp_address: Text | None = Field(None, description="Overrides the derived address of rank 0's node.")
-    kv: KvPart | None = Field(None, description="KV transfer settings of this group.")
+    kv_port: Port = Field(description="First port of the KV handshake; the ranks' ports follow from it.")
+    ranks: dict[str, Size] | None = Field(default=None, description="Ranks on each node, when they are not equal.")
+    devices: GroupDevices = Field(
+        default=None, description="NPU ids the group may use, as a list or 0-7, for all nodes or by node."
+    )
+    dp_address: Text | None = Field(default=None, description="Overrides the derived address of rank 0's node.")
+    kv: KvPart | None = Field(default=None, description="KV transfer settings of this group.")
 
 
 class ProxyPart(Part):
     """The HTTP server that clients talk to."""
 
     node: Text = Field(description="The node on which it runs.")
-    listen: Text = Field("127.0.0.1", description="Address to listen on; 0.0.0.0 for all.")
+    listen: Text = Field(default="127.0.0.1", description="Address to listen on; 0.0.0.0 for all.")
     advertise: Text | None = Field(
-        None, description="Address under which clients and decode nodes reach it; default: the node's."
+        default=None, description="Address under which clients and decode nodes reach it; default: the node's."
     )
-    port: Port = Field(1999, description="TCP port.")
+    port: Port = Field(default=1999, description="TCP port.")
     kind: Literal["pdtui", "reference", "external"] = Field(
-        "pdtui", description="pdtui: ours; reference: vllm-ascend's script; external: only watched."
+        default="pdtui", description="pdtui: ours; reference: vllm-ascend's script; external: only watched."
     )
-    api_key: Secret | None = Field(None, description="Key that clients must send; by reference only.")
+    api_key: Secret | None = Field(default=None, description="Key that clients must send; by reference only.")
 
 
 class WorkloadPart(Part):
     """What the cluster is for; used for advice only."""
 
-    input_tokens: Annotated[int, Field(ge=1)] | None = Field(None, description="Mean prompt length.")
-    output_tokens: Annotated[int, Field(ge=1)] | None = Field(None, description="Mean answer length.")
-    context_tokens: Annotated[int, Field(ge=1)] | None = Field(None, description="Longest prompt and answer.")
-    concurrency: Annotated[int, Field(ge=1)] | None = Field(None, description="Requests at once.")
+    input_tokens: Annotated[int, Field(ge=1)] | None = Field(default=None, description="Mean prompt length.")
+    output_tokens: Annotated[int, Field(ge=1)] | None = Field(default=None, description="Mean answer length.")
+    context_tokens: Annotated[int, Field(ge=1)] | None = Field(
+        default=None, description="Longest prompt and answer."
+    )
+    concurrency: Annotated[int, Field(ge=1)] | None = Field(default=None, description="Requests at once.")
 
 
 class TopologyFile(Part):
@@ -254,8 +265,8 @@ class TopologyFile(Part):
     defaults: RankPart = Field(default_factory=RankPart, description="What every rank gets.")
     roles: RolesPart = Field(default_factory=RolesPart, description="What the ranks of a role get.")
     groups: dict[Name, GroupPart] = Field(min_length=1, description="The DP groups.")
-    proxy: ProxyPart | None = Field(None, description="The HTTP server that clients talk to.")
-    workload: WorkloadPart | None = Field(None, description="What the cluster is for.")
+    proxy: ProxyPart | None = Field(default=None, description="The HTTP server that clients talk to.")
+    workload: WorkloadPart | None = Field(default=None, description="What the cluster is for.")
     accept: dict[str, Text] = Field(default_factory=dict, description="Accepted warnings: rule id and reason.")
 
 

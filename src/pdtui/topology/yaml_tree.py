@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Self
 
 import yaml
 
@@ -52,7 +52,7 @@ class WrittenInt(int):
 
     text: str
 
-    def __new__(cls, text: str) -> WrittenInt:
+    def __new__(cls, text: str) -> Self:
         """Read a decimal number."""
         number = super().__new__(cls, text)
         number.text = text
@@ -68,7 +68,7 @@ class WrittenFloat(float):
 
     text: str
 
-    def __new__(cls, text: str) -> WrittenFloat:
+    def __new__(cls, text: str) -> Self:
         """Read a decimal number."""
         number = super().__new__(cls, text)
         number.text = text
@@ -271,9 +271,7 @@ class _Composer:
     def _add(self, event: Any, node: Node, size: int = 1) -> None:
         self.nodes += size
         if self.nodes > MAX_NODES:
-            raise Broken(
-                f"more than {MAX_NODES} values, aliases included; a topology is never that large", _mark(event)
-            )
+            raise Broken(f"more than {MAX_NODES} values, aliases included; no topology needs that", _mark(event))
         anchor = getattr(event, "anchor", None)
         if anchor and not isinstance(event, yaml.AliasEvent):
             self.anchors[anchor] = node

@@ -1,0 +1,143 @@
+"""`pdtui plan`: what a topology file comes to: ranks, devices, commands, ports."""
+
+from __future__ import annotations
+
+import json
+import shlex
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict, replace
+from pathlib import Path
+
+import click
+
+from pdtui.errors import UsageError
+from pdtui.topology.load import load_checked
+from pdtui.topology.model import Topology
+from pdtui.topology.plan import Plan, PortUse, RankPlan
+from pdtui.topology.planner import make_plan
+from pdtui.topology.redact import redacted
+from pdtui.topology.script import run_script
+
+
+@click.command("plan")
+@click.argument("file", type=click.Path(path_type=Path))
+@click.option("--json", "as_json", is_flag=True, help="Print ranks and port map as JSON.")
+@click.option("--rank", metavar="RANK", help="Print the start script of one rank, such as decode/17.")
+@click.option("--commands", is_flag=True, help="Print every rank's command and environment too.")
+def command(file: Path, as_json: bool, rank: str | None, commands: bool) -> int:
+    """Print what FILE comes to: ranks with their devices and ports, and the port map of every host.
+
+    Values of secrets are shown as ***.
+    """
+    topology = load_checked(file)
+    plan = make_plan(topology)
+    if rank is not None:
+        if rank not in plan.by_id:
+            raise UsageError(f"there is no rank {rank}", remedy=f"ranks are {_some(plan)}")
+        click.echo(run_script(_shown(plan.by_id[rank]), topology.runtime), nl=False)
+    elif as_json:
+        click.echo(json.dumps(as_dict(plan), ensure_ascii=False, indent=2))
+    else:
+        click.echo("\n".join(_text(topology, plan, commands=commands)))
+    return 0
+
+
+def as_dict(plan: Plan) -> dict[str, object]:
+    """Return a plan as what `--json` prints: an interface."""
+    ranks = [_shown(rank) for rank in plan.ranks]
+    return {
+        "schema_version": 1,
+        "ranks": [
+            {
+                "id": rank.id,
+                "group": rank.group,
+                "role": rank.role.value,
+                "node": rank.node,
+                "host": rank.host,
+                "dp_rank": rank.dp_rank,
+                "devices": list(rank.devices),
+                "api_port": rank.api_port,
+                "kv_ports": list(rank.kv_ports),
+                "argv": list(rank.argv),
+                "env": dict(rank.env),
+            }
+            for rank in ranks
+        ],
+        "ports": [asdict(use) for use in plan.ports],
+    }
+
+
+def _shown(rank: RankPlan) -> RankPlan:
+    argv, env = redacted(rank.argv, rank.env)
+    return replace(rank, argv=argv, env=env)
+
+
+def _some(plan: Plan) -> str:
+    ids = [rank.id for rank in plan.ranks]
+    return ", ".join(ids if len(ids) < 8 else [*ids[:4], "...", ids[-1]])
+
+
+def _text(topology: Topology, plan: Plan, *, commands: bool) -> list[str]:
+    lines = [
+        f"{topology.name}: {topology.connector} ({topology.flow.value}), vllm-ascend {topology.vllm_ascend}",
+        "",
+        *columns(("RANK", "ROLE", "NODE", "HOST", "NPUS", "API", "KV"), map(_rank_row, plan.ranks)),
+    ]
+    if commands:
+        for rank in map(_shown, plan.ranks):
+            env = [f"{name}={value}" for name, value in rank.env.items()]
+            lines += [
+                "",
+                f"{rank.id} on {rank.node}",
+                *(f"  {line}" for line in env),
+                f"  {shlex.join(rank.argv)}",
+            ]
+    owners = ((use.host, span(use.first, use.last), use.use, use.owner) for use in _joined(plan.ports))
+    return [*lines, "", *columns(("HOST", "PORTS", "USE", "OWNER"), owners)]
+
+
+def _rank_row(rank: RankPlan) -> tuple[str, ...]:
+    devices = span(rank.devices[0], rank.devices[-1]) if _contiguous(rank.devices) else _comma(rank.devices)
+    kv = span(rank.kv_ports[0], rank.kv_ports[-1]) if rank.kv_ports else "-"
+    return rank.id, rank.role.value, rank.node, rank.host, devices, str(rank.api_port), kv
+
+
+def _comma(numbers: Iterable[int]) -> str:
+    return ",".join(map(str, numbers))
+
+
+def _contiguous(numbers: Sequence[int]) -> bool:
+    return bool(numbers) and list(numbers) == list(range(numbers[0], numbers[-1] + 1))
+
+
+def _joined(ports: Iterable[PortUse]) -> list[PortUse]:
+    """Join neighbouring ports of one use on one host, so that the map fits a screen."""
+    joined: list[PortUse] = []
+    for use in sorted(ports, key=lambda use: (use.host, use.use, use.first)):
+        last = joined[-1] if joined else None
+        group = use.owner.split("/")[0]
+        if (
+            last is not None
+            and (last.host, last.use, last.owner.split("/")[0]) == (use.host, use.use, group)
+            and last.last + 1 == use.first
+        ):
+            first_rank = last.owner.split("..")[0]
+            joined[-1] = replace(last, last=use.last, owner=f"{first_rank}..{use.owner.split('/')[1]}")
+        else:
+            joined.append(use)
+    order = {use.host: index for index, use in reversed(list(enumerate(ports)))}
+    return sorted(joined, key=lambda use: (order[use.host], use.first))
+
+
+def span(first: int, last: int) -> str:
+    """Return a range as text."""
+    return str(first) if first == last else f"{first}-{last}"
+
+
+def columns(head: Sequence[str], rows: Iterable[Sequence[str]]) -> list[str]:
+    """Return rows in aligned columns below their head."""
+    table = [list(head), *map(list, rows)]
+    widths = [max(len(row[index]) for row in table) for index in range(len(head))]
+    return [
+        "  ".join(f"{cell:<{width}}" for cell, width in zip(row, widths, strict=True)).rstrip() for row in table
+    ]

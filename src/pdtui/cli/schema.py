@@ -1,0 +1,20 @@
+"""`pdtui schema`: the JSON Schema of the topology file, for editors."""
+
+from __future__ import annotations
+
+import json
+
+import click
+
+from pdtui.topology.schema import json_schema
+
+
+@click.command("schema")
+def command() -> int:
+    """Print the JSON Schema of the topology file.
+
+    Editors with a YAML language server use it when the file begins with
+    `# yaml-language-server: $schema=PATH`.
+    """
+    click.echo(json.dumps(json_schema(), indent=2))
+    return 0

@@ -1,0 +1,37 @@
+"""Hide secrets of a command before it is shown, written or sent anywhere but to its own process."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+
+HIDDEN = "***"
+
+_SECRET = re.compile(
+    r"(?:^|[-_])(?:API[-_]?KEYS?|KEYS?[-_]?PASSWORD|TOKEN|SECRET|PASSWORD|PASSWD|CREDENTIALS?)$", re.IGNORECASE
+)
+_IN_JSON = re.compile(r'("[^"]*(?:api_?key|token|secret|password)"\s*:\s*)"(?:[^"\\]|\\.)*"', re.IGNORECASE)
+
+
+def is_secret(name: str) -> bool:
+    """Whether a variable's or flag's name says that its value is a secret."""
+    return _SECRET.search(name) is not None
+
+
+def redacted(argv: Sequence[str], env: Mapping[str, str]) -> tuple[tuple[str, ...], dict[str, str]]:
+    """Return a command and its environment with the values of secrets hidden; references to variables stay."""
+    words: list[str] = []
+    flag = ""
+    for word in argv:
+        if word.startswith("--"):
+            flag, equals, _ = word.partition("=")
+            words.append(f"{flag}={HIDDEN}" if equals and is_secret(flag) else word)
+        elif is_secret(flag):
+            words.append(HIDDEN)
+        else:
+            words.append(_IN_JSON.sub(rf'\1"{HIDDEN}"', word))
+    shown = {
+        name: HIDDEN if is_secret(name) and value and not value.startswith("$") else value
+        for name, value in env.items()
+    }
+    return tuple(words), shown

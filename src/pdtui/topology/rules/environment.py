@@ -1,0 +1,91 @@
+"""Environment variables: names, derived ones, secrets."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from typing import Any
+
+from pdtui.topology.findings import Path, Problem
+from pdtui.topology.planner import derived_env, placement, rank_devices
+from pdtui.topology.redact import is_secret
+from pdtui.topology.rules.registry import Context, error, info, rule, warning
+
+_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\Z")
+OBSOLETE = {
+    "VLLM_ASCEND_EXTERNAL_DP_LB_ENABLED": "only 0.9.1 read it",
+    "VLLM_DP_SIZE": "--data-parallel-size is derived",
+    "VLLM_DP_RANK": "--data-parallel-rank is derived",
+    "VLLM_DP_RANK_LOCAL": "each rank has its own NPUs",
+    "VLLM_DP_SIZE_LOCAL": "each rank has its own NPUs",
+    "VLLM_DP_MASTER_IP": "--data-parallel-address is derived",
+    "VLLM_DP_MASTER_PORT": "--data-parallel-rpc-port is derived",
+    "DISAGGREGATED_PREFILL_RANK_TABLE_PATH": "its connector is gone",
+    "PHYSICAL_DEVICES": "its connector is gone",
+    "VLLM_NIXL_ABORT_REQUEST_TIMEOUT": "it is VLLM_MOONCAKE_ABORT_REQUEST_TIMEOUT now",
+}
+"""Variables that no current release reads -> why."""
+
+
+def levels(context: Context) -> Iterator[tuple[Path, dict[str, Any]]]:
+    """Yield (path, variables as written) of every level of the file."""
+    file = context.file
+    yield ("defaults", "env"), file.defaults.env
+    yield ("roles", "prefill", "env"), file.roles.prefill.env
+    yield ("roles", "decode", "env"), file.roles.decode.env
+    for name, group in file.groups.items():
+        yield ("groups", name, "env"), group.env
+
+
+@rule
+def variables(context: Context) -> Iterator[Problem]:
+    """Names are names, secrets are references, nothing obsolete is set (F06, F09, V7, V13)."""
+    for path, env in levels(context):
+        for key, value in env.items():
+            where = (*path, key)
+            if not _NAME.match(key):
+                yield error("F06", f"`{key}` is no name of an environment variable", where, on_key=True)
+            elif isinstance(value, dict) and "file" in value:
+                yield error("F09", "{file: ...} as a variable is not yet supported; use {from_env: NAME}", where)
+            elif isinstance(value, dict) and "from_env" in value and not _NAME.match(value["from_env"]):
+                yield error("F06", f"`{value['from_env']}` is no name of an environment variable", where)
+            elif is_secret(key) and isinstance(value, str) and value and not value.startswith("$"):
+                message = f"the value of {key} stands in the file for all to read; write {{from_env: NAME}}"
+                yield warning("V13", message, where, on_key=True)
+            if key in OBSOLETE:
+                yield info("V7", f"{key} has no effect: {OBSOLETE[key]}; delete it", where, on_key=True)
+
+
+@rule
+def derived(context: Context) -> Iterator[Problem]:
+    """Variables that follow from the node are not contradicted (R53, R56, T4)."""
+    topology = context.topology
+    for group in topology.groups.values():
+        for key in ("HCCL_IF_IP", "VLLM_HOST_IP", "ASCEND_RT_VISIBLE_DEVICES", *_IFNAMES):
+            said = group.env.get(key)
+            if not isinstance(said, str) or "$" in said:
+                continue
+            wrong = None
+            for node, _, local_rank in placement(group):
+                real = derived_env(topology.nodes[node], rank_devices(group, node, local_rank))[key]
+                if said != real:
+                    wrong = node, real
+                    break
+            yield _variable(context, group.name, key, said, wrong)
+
+
+_IFNAMES = ("GLOO_SOCKET_IFNAME", "TP_SOCKET_IFNAME", "HCCL_SOCKET_IFNAME")
+
+
+def _variable(context: Context, name: str, key: str, said: str, wrong: tuple[str, str] | None) -> Problem:
+    path = context.where(context.topology.groups[name], "env", key)
+    if wrong is None:
+        return info("F11", f"{key} follows from the node anyway; delete it", path, on_key=True)
+    node, real = wrong
+    if key == "ASCEND_RT_VISIBLE_DEVICES":
+        message = f"every rank of {name} would see NPU {said}, but a rank on {node} has {real}; use `devices:`"
+        return error("T4", message, path)
+    message = f"{key} is {said} for all of {name}, but on {node} it is {real}; delete it and it is derived"
+    if key == "HCCL_IF_IP":
+        return error("R53", message, path)
+    return warning("R56" if key == "VLLM_HOST_IP" else "R53", message, path)

@@ -1,0 +1,168 @@
+"""Flags of `vllm serve`: how they are written, and what contradicts the derived ones."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from typing import Any
+
+from pdtui.topology.findings import Path, Problem
+from pdtui.topology.model import Group, Role
+from pdtui.topology.planner import placement
+from pdtui.topology.rules.registry import Context, error, info, rule, warning
+
+SOURCES = {
+    "port": "api_port",
+    "data-parallel-size": "dp_size",
+    "data-parallel-rank": "the order of `nodes`",
+    "data-parallel-address": "the node of rank 0",
+    "data-parallel-rpc-port": "rpc_port",
+    "tensor-parallel-size": "tp_size",
+    "pipeline-parallel-size": "pp_size",
+    "served-model-name": "model.served_name",
+}
+"""Derived flag -> what it is derived from."""
+
+
+def levels(context: Context) -> Iterator[tuple[Path, dict[str, Any]]]:
+    """Yield (path, arguments as written) of every level of the file."""
+    file = context.file
+    yield ("defaults", "args"), file.defaults.args
+    yield ("roles", "prefill", "args"), file.roles.prefill.args
+    yield ("roles", "decode", "args"), file.roles.decode.args
+    for name, group in file.groups.items():
+        yield ("groups", name, "args"), group.args
+
+
+@rule
+def spelling(context: Context) -> Iterator[Problem]:
+    """Flags are written without dashes, once, and with values that mean what they say (F03, F06, R22)."""
+    for path, args in levels(context):
+        seen: dict[str, str] = {}
+        for key, value in args.items():
+            if key.startswith("-") or not key.strip():
+                message = f"write the flag without the dashes: `{key.lstrip('-')}`"
+                yield error("F06", message, (*path, key), on_key=True)
+            plain = key.replace("_", "-").removeprefix("no-" if isinstance(value, bool) else "")
+            if plain in seen:
+                message = f"`{key}` and `{seen[plain]}` are the same flag; keep one of them"
+                yield error("F03", message, (*path, key), on_key=True)
+            seen[plain] = key
+            yield from _value((*path, key), key, value)
+
+
+def _value(path: Path, key: str, value: Any) -> Iterator[Problem]:
+    if isinstance(value, str) and value.lower() in {"yes", "no", "on", "off"}:
+        word = "true" if value.lower() in {"yes", "on"} else "false"
+        yield warning("F06", f"`{value}` is passed on as text; for a switch write {word}", path)
+    if isinstance(value, dict) and len(value) == 1 and set(value) <= {"file", "from_env"}:
+        yield error("F09", f"a secret as the value of a flag is not yet supported: `{key}`", path)
+    if isinstance(value, str) and key.endswith("-config") and value.lstrip().startswith(("{", "[")):
+        try:
+            json.loads(value)
+        except json.JSONDecodeError as problem:
+            message = f"no valid JSON at character {problem.pos + 1}: {problem.msg}; write a YAML mapping instead"
+            yield error("R22", message, path)
+        except RecursionError:
+            yield error("R22", "no usable JSON: nested too deeply", path)
+
+
+@rule
+def overrides(context: Context) -> Iterator[Problem]:
+    """A flag that pdtui derives is not contradicted (F11, R44)."""
+    for group in context.topology.groups.values():
+        for key, source in SOURCES.items():
+            if key not in group.args:
+                continue
+            if context.topology.model.kind == "dense" and key.startswith("data-parallel"):
+                continue
+            yield from _override(context, group, key, source)
+        if "kv-transfer-config" in group.args:
+            where = context.where(group, "args", "kv-transfer-config")
+            yield error(
+                "F11", "write KV transfer settings under `kv:`, the rest of it is derived", where, on_key=True
+            )
+        if "data-parallel-size-local" in group.args and group.args["data-parallel-size-local"] != 1:
+            where = context.where(group, "args", "data-parallel-size-local")
+            yield error("T10", "with one server a rank this must be 1 or absent; delete it", where)
+
+
+def _override(context: Context, group: Group, key: str, source: str) -> Iterator[Problem]:
+    said, where = group.args[key], context.where(group, "args", key)
+    derived = _derived(context, group, key)
+    if said is not None and {str(value) for value in derived} == {str(said)}:
+        yield info("F11", f"`{key}` follows from {source} anyway; delete it", where, on_key=True)
+        return
+    rule_id = "R44" if key == "served-model-name" else "F11"
+    values = " / ".join(dict.fromkeys(str(value) for value in derived[:3]))
+    shown = "removed" if said is None else str(said)
+    message = f"`{key}` {shown} contradicts {source} of {group.name}, from which {values} follows; delete it here"
+    yield error(rule_id, message, where)
+
+
+def _derived(context: Context, group: Group, key: str) -> list[Any]:
+    if key == "port":
+        return [group.api_port + local_rank for _, _, local_rank in placement(group)]
+    if key == "data-parallel-rank":
+        return [dp_rank for _, dp_rank, _ in placement(group)]
+    values: dict[str, Any] = {
+        "data-parallel-size": group.dp_size,
+        "data-parallel-address": group.dp_address,
+        "data-parallel-rpc-port": group.rpc_port,
+        "tensor-parallel-size": group.tp_size,
+        "pipeline-parallel-size": group.pp_size,
+        "served-model-name": context.topology.model.served_name,
+    }
+    return [values[key]]
+
+
+@rule
+def listening(context: Context) -> Iterator[Problem]:
+    """Ranks listen where the proxy can reach them (X5)."""
+    for group in context.topology.groups.values():
+        host = group.args.get("host")
+        if host in {"localhost", "127.0.0.1", "::1"}:
+            message = f"ranks of {group.name} would listen on {host} only, where the proxy cannot reach them"
+            yield error("X5", message, context.where(group, "args", "host"))
+
+
+@rule
+def same_on_both_sides(context: Context) -> Iterator[Problem]:
+    """What must be equal on prefill and decode is (R45, R46)."""
+    groups = [group for role in Role for group in context.groups(role)]
+    for key in ("quantization", "dtype", "block-size", "kv-cache-dtype", "tokenizer"):
+        values = {str(group.args.get(key, "not set")): group for group in groups}
+        if len(values) > 1:
+            (one, first), (other, second), *_ = values.items()
+            message = f"`{key}` is {one} in {first.name} and {other} in {second.name}; it must be equal everywhere"
+            yield warning("R45", message, context.where(second, "args", key))
+    for prefill in context.groups(Role.PREFILL):
+        for decode in context.groups(Role.DECODE):
+            long, short = prefill.args.get("max-model-len"), decode.args.get("max-model-len")
+            if isinstance(long, int) and isinstance(short, int) and short < long:
+                message = (
+                    f"max-model-len of {decode.name} is {short}, of {prefill.name} {long}: decode would refuse "
+                    "what prefill has already computed"
+                )
+                yield warning("R46", message, context.where(decode, "args", "max-model-len"))
+                return
+
+
+@rule
+def scheduling(context: Context) -> Iterator[Problem]:
+    """Schedulers stand on the side that they are for (R34, R35)."""
+    for group in context.topology.groups.values():
+        config = group.args.get("additional-config")
+        if not isinstance(config, dict):
+            continue
+        nested = config.get("scheduler_config")
+        nested = nested if isinstance(nested, dict) else {}
+        where = context.where(group, "args", "additional-config")
+        if group.role is Role.PREFILL and (
+            config.get("recompute_scheduler_enable") or nested.get("recompute_scheduler_enable")
+        ):
+            message = f"recompute_scheduler_enable belongs to decode only; take it out of {group.name}"
+            yield error("R34", message, where)
+        if config.get("enable_balance_scheduling") or nested.get("enable_balance_scheduling"):
+            message = "enable_balance_scheduling is for servers that do both roles; vLLM-Ascend refuses it here"
+            yield error("R35", message, where)

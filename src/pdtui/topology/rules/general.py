@@ -1,0 +1,110 @@
+"""The file as a whole: names, versions, placeholders, what is not there yet."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+from pdtui.topology.findings import Path, Problem
+from pdtui.topology.model import Role
+from pdtui.topology.rules.registry import Context, error, info, rule, warning
+from pdtui.topology.versions import NEWEST, release_of
+
+RESERVED_NAMES = frozenset({"all", "failed", "proxy"})
+"""Words that mean something where a target is expected."""
+
+_PLACEHOLDER = re.compile(
+    r"x{3,}|x{1,3}(?:\.x{1,3}){3}|<[^>]*>|your[_-].+|.*_here|nic_name|local_ip|change_?me|todo|\.{3}|\?+",
+    re.IGNORECASE,
+)
+
+
+@rule
+def names(context: Context) -> Iterator[Problem]:
+    """Names are unique over nodes and groups, and no reserved words (F07)."""
+    topology = context.topology
+    for kind, table in (("nodes", topology.nodes), ("groups", topology.groups)):
+        for name in table:
+            if name in RESERVED_NAMES:
+                message = f"`{name}` has a meaning of its own in commands; choose another name"
+                yield error("F07", message, (kind, name), on_key=True)
+    for name in topology.groups:
+        if name in topology.nodes:
+            message = f"`{name}` is the name of a node and of a group; rename one of them"
+            yield error("F07", message, ("groups", name), on_key=True)
+
+
+@rule
+def version(context: Context) -> Iterator[Problem]:
+    """The version is one whose port formulas are known (R89)."""
+    text = context.topology.vllm_ascend
+    release = release_of(text)
+    if release is None:
+        message = f"`{text}` is no version of vllm-ascend; write it as in its release notes, such as 0.22.1rc1"
+        yield error("F06", message, ("vllm_ascend",))
+    elif release > NEWEST:
+        newest = ".".join(map(str, NEWEST))
+        message = f"{text} is newer than what is known here; port formulas and rules of {newest} are used"
+        yield warning("R89", message, ("vllm_ascend",))
+
+
+@rule
+def both_roles(context: Context) -> Iterator[Problem]:
+    """There is at least one prefill and one decode group (T15)."""
+    for role in Role:
+        if not context.groups(role):
+            message = f"there is no {role.value} group; requests need one of each role"
+            yield error("T15", message, ("groups",), on_key=True)
+
+
+@rule
+def placeholders(context: Context) -> Iterator[Problem]:
+    """No value is left as a guide prints it (V2)."""
+    for path, text in _texts(context):
+        if _PLACEHOLDER.fullmatch(text.strip()):
+            yield error("V2", f"`{text}` is a placeholder; put in the real value", path)
+
+
+def _texts(context: Context) -> Iterator[tuple[Path, str]]:
+    file = context.file
+    yield ("model", "path"), file.model.path
+    yield ("model", "served_name"), file.model.served_name
+    for name, node in file.nodes.items():
+        yield ("nodes", name, "host"), node.host
+        yield ("nodes", name, "nic"), node.nic or ""
+    if file.proxy is not None:
+        yield ("proxy", "advertise"), file.proxy.advertise or ""
+        yield ("proxy", "listen"), file.proxy.listen
+    for group in context.topology.groups.values():
+        for key, value in group.env.items():
+            if isinstance(value, str):
+                yield context.where(group, "env", key), value
+
+
+@rule
+def not_yet(context: Context) -> Iterator[Problem]:
+    """Settings that are read and have no effect yet (F09)."""
+    file = context.file
+    if file.proxy is not None and file.proxy.kind != "pdtui":
+        message = f"a proxy of kind {file.proxy.kind} is not yet supported: it is neither started nor watched"
+        yield info("F09", message, ("proxy", "kind"))
+    if file.workload is not None:
+        yield info("F09", "`workload` has no effect yet", ("workload",), on_key=True)
+
+
+@rule
+def nodes_apart(context: Context) -> Iterator[Problem]:
+    """No server stands under two names (T16), and none is reached by loopback when others are not (R79)."""
+    nodes = context.topology.nodes
+    seen: dict[str, str] = {}
+    for name, node in nodes.items():
+        if first := seen.get(node.address):
+            message = f"{name} and {first} have the same address {node.address}; one server needs one name"
+            yield warning("T16", message, ("nodes", name), on_key=True)
+        seen.setdefault(node.address, name)
+    local = {name for name, node in nodes.items() if node.address.startswith("127.") or node.address == "::1"}
+    if 0 < len(local) < len(nodes):
+        for name in nodes:
+            if name in local:
+                message = f"{nodes[name].address} of {name} is a loopback address; the other nodes cannot reach it"
+                yield error("R79", message, ("nodes", name), on_key=True)

@@ -1,0 +1,134 @@
+"""Groups: ranks over nodes, NPUs, where a group meets."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from pdtui.topology.findings import Problem
+from pdtui.topology.planner import placement, rank_devices
+from pdtui.topology.rules.registry import Context, error, info, ranges, rule
+
+
+@rule
+def coverage(context: Context) -> Iterator[Problem]:
+    """The ranks of a group cover 0..dp_size-1 exactly once (R01, R02)."""
+    for name, group in context.topology.groups.items():
+        path = ("groups", name)
+        given = context.file.groups[name].ranks
+        if given is None:
+            if group.dp_size < len(group.nodes):
+                message = f"{len(group.nodes)} nodes for {group.dp_size} ranks: {name} has nodes without a rank"
+                yield error("R01", message, (*path, "nodes"))
+            elif group.dp_size % len(group.nodes):
+                message = (
+                    f"{group.dp_size} ranks cannot be spread equally over {len(group.nodes)} nodes; "
+                    f"change dp_size, or say `ranks: {{{group.nodes[0]}: N, ...}}`"
+                )
+                yield error("R02", message, (*path, "dp_size"))
+            continue
+        for index, node in enumerate(group.nodes):
+            if node not in given:
+                message = f"`ranks` says nothing about {node}; give it a number or take it out of `nodes`"
+                yield error("R01", message, (*path, "nodes", index))
+        total = sum(group.ranks_per_node.values())
+        if total != group.dp_size:
+            what = "too many" if total > group.dp_size else "the others would be waited for without end"
+            message = f"`ranks` of {name} add up to {total}, but dp_size is {group.dp_size}: {what}"
+            yield error("R02", message, (*path, "ranks"), on_key=True)
+
+
+@rule
+def sizes(context: Context) -> Iterator[Problem]:
+    """The ranks of a node fit on its NPUs (R05), and all ids exist there (R07)."""
+    npus = context.topology.npus_per_node
+    for name, group in context.topology.groups.items():
+        for node, ranks in group.ranks_per_node.items():
+            need, have = ranks * group.npus_per_rank, len(group.devices[node])
+            if need > have:
+                given = context.file.groups[name].devices is not None
+                source = "`devices` has" if given else f"a server of platform {context.topology.platform} has"
+                message = (
+                    f"{name} needs {need} NPUs on {node} ({ranks} ranks with {group.npus_per_rank} each), "
+                    f"but {source} {have}; lower tp_size or dp_size, or use more nodes"
+                )
+                yield error("R05", message, ("groups", name, "tp_size"))
+        for node, ids in group.devices.items():
+            where = _devices_path(context, name, node)
+            if wrong := [number for number in ids if number >= npus]:
+                message = f"NPU {ranges(wrong)} does not exist on {node}: ids go from 0 to {npus - 1}"
+                yield error("R07", message, where)
+            if len(set(ids)) < len(ids):
+                twice = [number for number in ids if ids.count(number) > 1]
+                yield error("R06", f"NPU {ranges(twice)} is listed twice for {name} on {node}", where)
+
+
+def _devices_path(context: Context, group: str, node: str) -> tuple[str, ...]:
+    path = ("groups", group, "devices")
+    return (*path, node) if isinstance(context.file.groups[group].devices, dict) else path
+
+
+@rule
+def devices_apart(context: Context) -> Iterator[Problem]:
+    """No NPU is taken by two groups (R06)."""
+    topology = context.topology
+    taken: dict[tuple[str, int], str] = {}
+    for name, group in topology.groups.items():
+        clashes: dict[tuple[str, str], list[int]] = {}
+        for node, _, local_rank in placement(group):
+            for device in rank_devices(group, node, local_rank):
+                owner = taken.setdefault((topology.nodes[node].address, device), name)
+                if owner != name:
+                    clashes.setdefault((node, owner), []).append(device)
+        for (node, owner), ids in clashes.items():
+            message = (
+                f"NPU {ranges(ids)} of {node} is taken by {owner} and by {name}; "
+                "give each group its own with `devices:`"
+            )
+            path = ("groups", name)
+            yield error("R06", message, (*path, "devices") if context.document.has((*path, "devices")) else path)
+
+
+@rule
+def meeting_point(context: Context) -> Iterator[Problem]:
+    """A group meets at an address of the node of rank 0, reachable from its other nodes (R04)."""
+    topology = context.topology
+    for name, part in context.file.groups.items():
+        group = topology.groups[name]
+        if part.dp_address is None or topology.model.kind == "dense":
+            continue
+        first = next(iter(placement(group)), None)
+        if first is None:
+            continue
+        derived = topology.nodes[first[0]].address
+        path = ("groups", name, "dp_address")
+        if part.dp_address == derived:
+            yield info("F11", f"`dp_address` says what follows from `nodes` anyway ({derived}); delete it", path)
+            continue
+        loopback = part.dp_address == "localhost" or part.dp_address.startswith("127.")
+        if loopback and len(group.nodes) > 1:
+            message = (
+                f"{part.dp_address} leads every node to itself, but {name} has nodes {', '.join(group.nodes)}"
+            )
+            yield error("R04", f"{message}; delete `dp_address`, it is {derived} then", path)
+        else:
+            message = f"`dp_address` is {part.dp_address}, but rank 0 of {name} runs on {first[0]}, {derived}"
+            yield error("R04", f"{message}; delete it, or change the order of `nodes`", path)
+
+
+@rule
+def dense_instances(context: Context) -> Iterator[Problem]:
+    """A dense model runs as independent instances, without data parallel settings (T11)."""
+    if context.topology.model.kind != "dense":
+        return
+    for name, part in context.file.groups.items():
+        for key in ("rpc_port", "dp_address"):
+            if getattr(part, key) is not None:
+                message = f"`{key}` has no effect: ranks of a dense model are independent instances"
+                yield info("T11", message, ("groups", name, key))
+        for key in context.topology.groups[name].args:
+            if key.startswith("data-parallel"):
+                message = (
+                    f"`{key}` with a dense model: vLLM refuses it or falls back to rank 0 in every instance; "
+                    "delete it, or set model.kind to moe"
+                )
+                yield error("T11", message, context.where(context.topology.groups[name], "args", key), on_key=True)

@@ -1,0 +1,212 @@
+"""Ports: collisions on a host, ranges from which others pick."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from itertools import groupby
+
+from pdtui.topology.findings import Path, Problem
+from pdtui.topology.model import Group
+from pdtui.topology.plan import PortUse
+from pdtui.topology.ports import (
+    EPHEMERAL,
+    hccl_range,
+    ports_per_npu,
+    transfer_engine_range,
+    transfer_engine_rpc_range,
+)
+from pdtui.topology.rules.registry import Context, error, ranges, rule, warning
+
+EXACT = frozenset({"api", "rpc", "kv", "proxy"})
+
+DOCUMENTED_PER_NPU = 1000
+"""Ports that vLLM-Ascend's guide reserves for each NPU, whatever the version of Mooncake."""
+
+Clash = tuple[PortUse, PortUse]
+
+
+def owner_of(use: PortUse) -> str:
+    """Return the group (or `proxy`) that a port belongs to."""
+    return use.owner.split("/")[0]
+
+
+def path_of(use: PortUse) -> Path:
+    """Return where a port is written in the file."""
+    return ("proxy", "port") if use.use == "proxy" else ("groups", owner_of(use), f"{use.use}_port")
+
+
+@rule
+def in_range(context: Context) -> Iterator[Problem]:
+    """Every port that follows from the file exists (R11)."""
+    seen = set()
+    for use in context.plan.ports:
+        if use.use in EXACT and use.last > 65535 and path_of(use) not in seen:
+            seen.add(path_of(use))
+            message = f"{use.owner} would need {use.use} port {use.last}; the highest is 65535, so begin lower"
+            yield error("R11", message, path_of(use))
+
+
+@rule
+def collisions(context: Context) -> Iterator[Problem]:
+    """No two of the ports on one host are the same (R11, R13, R33, R72)."""
+    uses = sorted(
+        (use for use in context.plan.ports if use.use in EXACT), key=lambda use: (use.host, use.first, use.last)
+    )
+    clashes: dict[tuple[str, str, str, str, str], list[Clash]] = {}
+    for host, on_host in groupby(uses, key=lambda use: use.host):
+        for one, other in _overlaps(list(on_host)):
+            key = (host, one.use, owner_of(one), other.use, owner_of(other))
+            clashes.setdefault(key, []).append((one, other))
+    for found in clashes.values():
+        yield _collision(context, found)
+
+
+def _overlaps(uses: list[PortUse]) -> Iterator[Clash]:
+    """Yield overlapping pairs of uses sorted by their first port, the one that comes first in the file first."""
+    open_: list[PortUse] = []
+    for use in uses:
+        open_ = [other for other in open_ if other.last >= use.first]
+        for other in open_:
+            yield other, use
+        open_.append(use)
+
+
+def _collision(context: Context, found: list[Clash]) -> Problem:
+    one, other = found[0]
+    topology = context.topology
+    order = [*topology.groups, "proxy"]
+    if order.index(owner_of(one)) > order.index(owner_of(other)):
+        one, other = other, one
+    shared = ranges(port for a, b in found for port in range(max(a.first, b.first), min(a.last, b.last) + 1))
+    node = next(name for name, node in topology.nodes.items() if node.address == one.host)
+    where = f"{node} ({one.host})" if node != one.host else node
+    kinds = {one.use, other.use}
+    remedy = f"change {'.'.join(map(str, path_of(other)))} or {'.'.join(map(str, path_of(one)))}"
+    if kinds == {"kv"}:
+        roles = {topology.groups[owner_of(use)].role for use in (one, other)}
+        need = max(_kv_ports(context, use) for use in (one, other))
+        rule_id = "R33" if len(roles) > 1 else "R13"
+        remedy = f"put the two kv_port at least {need} apart"
+    else:
+        rule_id = "R72" if "proxy" in kinds else "R11"
+    message = f"on {where}, {_use(one)} and {_use(other)} both take port {shared}; {remedy}"
+    return error(rule_id, message, path_of(other))
+
+
+def _kv_ports(context: Context, use: PortUse) -> int:
+    group = context.topology.groups[owner_of(use)]
+    return group.dp_size * group.npus_per_rank
+
+
+def _use(use: PortUse) -> str:
+    return "the proxy" if use.use == "proxy" else f"{use.use} of {use.owner}"
+
+
+@rule
+def transfer_engine(context: Context) -> Iterator[Problem]:
+    """Ports keep out of the ranges from which Mooncake's transfer engine picks (R14, R15, P5, P8)."""
+    topology = context.topology
+    picked, documented, handshake = _Found(), _Found(), _Found()
+    for uses, groups in _hosts(context):
+        for group in groups:
+            span = transfer_engine_range(topology, group)
+            picked.add(uses, span)
+            base = span[0]
+            end = base + DOCUMENTED_PER_NPU * topology.npus_per_node - 1
+            documented.add([use for use in uses if use.use == "kv"], (span[1] + 1, end))
+            handshake.add(uses, transfer_engine_rpc_range(group))
+    per_npu, npus = ports_per_npu(context.release), topology.npus_per_node
+    for key, (first, last), ports in picked:
+        inside = f"the transfer engine picks its own: [{first}, {last + 1}), {per_npu} for each of {npus} NPUs"
+        if key[-1] == "kv_port":
+            message = (
+                f"kv ports {ports} lie where {inside}; ranks would fail now and then with "
+                f"«Address already in use». Choose a kv_port of {first + DOCUMENTED_PER_NPU * npus} or more, or move ASCEND_BASE_PORT"
+            )
+            yield error("R14", message, key)
+        else:
+            yield warning("P8", f"port {ports} lies where {inside}; choose another", key)
+    for key, (first, last), ports in documented:
+        message = (
+            f"kv ports {ports} lie below {last + 1}, which the guide reserves for the transfer engine; that of "
+            f"vllm-ascend {topology.vllm_ascend} stays below {first}, older ones do not"
+        )
+        yield warning("R15", message, key)
+    for key, (first, last), ports in handshake:
+        message = f"port {ports} lies in {first}-{last}, from which the transfer engine picks its own"
+        yield warning("P5" if key[-1] == "kv_port" else "P8", message, key)
+
+
+class _Found:
+    """Ports that lie in a range, by where they are written."""
+
+    def __init__(self) -> None:
+        self._ports: dict[tuple[Path, tuple[int, int]], list[int]] = {}
+
+    def add(self, uses: Iterable[PortUse], span: tuple[int, int]) -> None:
+        """Note the ports of `uses` that lie in a range."""
+        for use in uses:
+            low, high = max(span[0], use.first), min(span[1], use.last)
+            if low <= high:
+                self._ports.setdefault((path_of(use), span), []).extend(range(low, high + 1))
+
+    def __iter__(self) -> Iterator[tuple[Path, tuple[int, int], str]]:
+        """Yield (where it is written, range, ports as text)."""
+        for (key, span), ports in self._ports.items():
+            yield key, span, ranges(ports)
+
+
+def _hosts(context: Context) -> list[tuple[list[PortUse], list[Group]]]:
+    """Return (exact port uses, groups) of every host that has ranks."""
+    topology = context.topology
+    uses: dict[str, list[PortUse]] = {}
+    groups: dict[str, list[Group]] = {}
+    for use in context.plan.ports:
+        if use.use in EXACT:
+            uses.setdefault(use.host, []).append(use)
+    for host, name in dict.fromkeys((rank.host, rank.group) for rank in context.plan.ranks):
+        groups.setdefault(host, []).append(topology.groups[name])
+    return [(uses.get(host, []), on_host) for host, on_host in groups.items()]
+
+
+@rule
+def hccl(context: Context) -> Iterator[Problem]:
+    """HCCL's ports exist and are free (R17), and groups on one host have their own (R18)."""
+    topology = context.topology
+    found = _Found()
+    high: set[str] = set()
+    for uses, groups in _hosts(context):
+        bases: dict[int, Group] = {}
+        for group in groups:
+            first, last = hccl_range(topology, group)
+            if last > 65535 and group.name not in high:
+                high.add(group.name)
+                message = f"HCCL_IF_BASE_PORT {first} leaves no room for {topology.npus_per_node} NPUs below 65536"
+                yield error("R17", message, context.where(group, "env", "HCCL_IF_BASE_PORT"))
+            found.add(uses, (first, last))
+            if first in bases:
+                message = (
+                    f"{bases[first].name} and {group.name} share a host and HCCL's ports from {first} on; give "
+                    "one of them another HCCL_IF_BASE_PORT"
+                )
+                yield warning("R18", message, ("groups", group.name), on_key=True)
+            bases.setdefault(first, group)
+    for key, (first, last), ports in found:
+        yield error("R17", f"port {ports} lies in {first}-{last}, HCCL's range on this host; choose another", key)
+
+
+@rule
+def ephemeral(context: Context) -> Iterator[Problem]:
+    """Fixed ports are not among those that the kernel hands out, unless reserved (R16)."""
+    inside = [use for use in context.plan.ports if use.use in EXACT and use.last >= EPHEMERAL[0]]
+    inside = [use for use in inside if use.first <= EPHEMERAL[1]]
+    if not inside:
+        return
+    ports = ranges(port for use in inside for port in range(use.first, use.last + 1))
+    order = list(context.topology.groups)
+    first = min(inside, key=lambda use: order.index(owner_of(use)) if owner_of(use) in order else len(order))
+    message = (
+        f"ports {ports} lie in the kernel's ephemeral range {EPHEMERAL[0]}-{EPHEMERAL[1]}, any client may hold "
+        f"one when a rank starts; on each node: sysctl -w net.ipv4.ip_local_reserved_ports={ports.replace(' ', '')}"
+    )
+    yield warning("R16", message, path_of(first))
