@@ -208,6 +208,8 @@ class RankRecord:
     """The end was asked for: `stopped`, not `failed`."""
     log: str = ""
     """Path of the run's log on the node."""
+    log_note: str = ""
+    """Why the log grows without being rotated; empty when it is rotated."""
     processes: tuple[int, ...] = ()
     """Pids that belong to the rank now, by descent, session or its variable."""
     format: int = RECORD_FORMAT

@@ -1,0 +1,1640 @@
+"""The program on a node: answers the console's requests over its stdin and stdout.
+
+Never installed: the console sends it (`loader`) and the node's own Python runs it (3.6 and newer, standard
+library only).
+Newline-framed JSON, frames up to 64 KiB. A request is
+
+    {"id": 7, "op": "run", "args": {...}}
+    {"id": 7, "data": ["args", BASE64]}... {"id": 7, "op": "run"}      when it is larger than a frame
+
+and its answers are any number of items and blobs, then one `ok` or `error`:
+
+    {"id": 7, "data": ["3.stdout", BASE64]}    a piece of blob `stdout` of item 3 (of the result itself: "stdout")
+    {"id": 7, "n": 3, "item": {...}}           an item that is complete
+    {"id": 7, "ok": {...}}  |  {"id": 7, "error": {"code": "...", "message": "..."}}
+
+A JSON value that does not fit a frame comes as the blob `json`. Small answers overtake bulk in the send queue.
+An agent that hears nothing for 30 s ends with the commands that it runs; ranks stay, they belong to their keepers.
+"""
+
+# mypy: allow-untyped-defs, allow-untyped-calls, allow-incomplete-defs, no-check-untyped-defs
+# mypy: disable-error-code=var-annotated
+
+import base64
+import binascii
+import collections
+import errno
+import fcntl
+import hashlib
+import json
+import os
+import select
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+import zlib
+
+PROTOCOL = 1
+RECORD_FORMAT = 1
+MAGIC = "PDTUI-AGENT"
+FRAME = 65536
+RAW_PIECE = 45000  # raw bytes of a blob in one frame: 60,000 in base64
+REQUEST_LIMIT = 16 << 20
+SILENCE = 30.0  # seconds without a word from the console
+CREDIT = 262144  # bytes sent and not acknowledged over all follows
+FOLLOW_PIECE = 32768
+BULK_LIMIT = 4 << 20  # bytes that wait to be sent before producers wait
+THREADS = 48
+LOCK_PATIENCE = 30.0
+RUNS_KEPT = 5
+ROTATE_BYTES = 64 << 20
+PIECES_KEPT = 4
+VENDOR_PATH = ("/usr/local/Ascend/driver/tools", "/usr/local/sbin", "/usr/local/bin")
+VENDOR_LIBRARIES = (
+    "/usr/local/Ascend/driver/lib64/driver",
+    "/usr/local/Ascend/driver/lib64/common",
+    "/usr/local/Ascend/driver/lib64",
+)
+ERROR_CODES = {
+    errno.ENOENT: "not_found",
+    errno.ENOTDIR: "not_found",
+    errno.EACCES: "permission",
+    errno.EPERM: "permission",
+    errno.ENOSPC: "disk_full",
+    errno.EDQUOT: "disk_full",
+    errno.EROFS: "read_only",
+    errno.EISDIR: "not_a_file",
+}
+
+
+class Failure(Exception):
+    """A request that cannot be fulfilled; `code` is one word for programs."""
+
+    def __init__(self, code, message):
+        Exception.__init__(self, message)
+        self.code = code
+
+
+def code_of(error):
+    """Return the word for a system error."""
+    return ERROR_CODES.get(error.errno, "system")
+
+
+def describe(error):
+    """Return a system error with its path, in the system's words."""
+    text = error.strerror or str(error)
+    return "%s: %s" % (error.filename, text) if error.filename else text
+
+
+def read_bytes(path, limit=1 << 20):
+    """Return a file's first bytes, or nothing when it cannot be read."""
+    try:
+        with open(path, "rb") as file:
+            return file.read(limit)
+    except OSError:
+        return b""
+
+
+def read_line(path):
+    """Return a small file's text without its newline."""
+    return read_bytes(path, 4096).decode("utf-8", "replace").strip()
+
+
+def load_json(path):
+    """Return the object in a file; an empty one for a file that is missing, cut or garbage."""
+    try:
+        value = json.loads(read_bytes(path, 4 << 20).decode("utf-8", "replace"))
+    except ValueError:
+        return {}
+    return value if isinstance(value, dict) else {}
+
+
+def write_atomically(path, data, mode=0o600):
+    """Write a file so that readers see all of it or none."""
+    temporary = "%s.%d.%d.tmp" % (path, os.getpid(), threading.get_ident())
+    try:
+        fd = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, mode)
+        with os.fdopen(fd, "wb") as file:
+            file.write(data)
+        os.rename(temporary, path)
+    except OSError:
+        if os.path.exists(temporary):
+            os.unlink(temporary)
+        raise
+
+
+def fill_in(path, text):
+    """Overwrite a file that the keeper made large enough at the start: works on a full disk."""
+    fd = os.open(path, os.O_WRONLY | os.O_CREAT, 0o600)
+    try:
+        os.pwrite(fd, text.encode().ljust(255) + b"\n", 0)
+    finally:
+        os.close(fd)
+
+
+def make_private(path):
+    """Make a folder and what lacks above it, for this user alone (os.makedirs: the last one only)."""
+    if os.path.isdir(path):
+        return
+    make_private(os.path.dirname(path))
+    try:
+        os.mkdir(path, 0o700)
+    except FileExistsError:
+        if not os.path.isdir(path):
+            raise
+
+
+def number(value):
+    """Return an integer from a record, or None for anything else."""
+    return value if isinstance(value, int) and not isinstance(value, bool) else None
+
+
+# ------------------------------------------------------------------------------------------------ processes
+
+
+Stat = collections.namedtuple("Stat", "pid state ppid session start")  # noqa: PYI024
+
+
+def read_stat(pid):
+    """Return what proc(5) `stat` says of a process, or None when there is none."""
+    data = read_bytes("/proc/%s/stat" % pid, 4096)
+    try:
+        fields = data.rsplit(b")", 1)[1].split()
+        return Stat(int(pid), fields[0].decode(), int(fields[1]), int(fields[3]), int(fields[19]))
+    except (IndexError, ValueError):
+        return None
+
+
+def is_alive(stat, start):
+    """Say whether `stat` is the process that started at `start`, and no zombie."""
+    return stat is not None and stat.start == start and stat.state not in "ZX"
+
+
+def environment(pid):
+    """Return a process's environment as it was at exec."""
+    values = {}
+    for entry in read_bytes("/proc/%d/environ" % pid, 4 << 20).split(b"\0"):
+        name, mark, value = entry.partition(b"=")
+        if mark:
+            values[name.decode("utf-8", "replace")] = value.decode("utf-8", "replace")
+    return values
+
+
+class Markers(object):
+    """PDTUI_RANK of processes, remembered by pid and start time.
+
+    A process without it can only get it by an exec, which our ranks do right after their start: an answer «none»
+    is final for a process that has been seen for ten seconds.
+    """
+
+    def __init__(self):
+        self.known = {}
+        self.lock = threading.Lock()
+
+    def of(self, stat, fresh=False):
+        key = (stat.pid, stat.start)
+        now = time.monotonic()
+        with self.lock:
+            marker, first = self.known.get(key, (None, now))
+        if marker or (marker == "" and not fresh and now - first > 10):
+            return marker
+        marker = ""
+        for entry in read_bytes("/proc/%d/environ" % stat.pid, 4 << 20).split(b"\0"):
+            if entry.startswith(b"PDTUI_RANK="):
+                marker = entry[11:].decode("utf-8", "replace")
+        with self.lock:
+            self.known[key] = (marker, first)
+        return marker
+
+    def forget(self, table):
+        """Drop what is known of processes that are gone."""
+        with self.lock:
+            gone = [key for key in self.known if key[0] not in table or table[key[0]].start != key[1]]
+            for key in gone:
+                del self.known[key]
+
+
+MARKERS = Markers()
+
+
+class Table(object):
+    """All processes at one moment."""
+
+    def __init__(self, fresh=False):
+        self.fresh = fresh
+        self.stats = {}
+        for name in os.listdir("/proc"):
+            if name.isdigit():
+                stat = read_stat(name)
+                if stat is not None and stat.state not in "ZX":
+                    self.stats[stat.pid] = stat
+        MARKERS.forget(self.stats)
+        self.children = {}
+        self.sessions = {}
+        self.marked = {}
+        for stat in self.stats.values():
+            self.children.setdefault(stat.ppid, []).append(stat.pid)
+            self.sessions.setdefault(stat.session, []).append(stat.pid)
+            marker = MARKERS.of(stat, fresh)
+            if marker and stat.pid != os.getpid():
+                self.marked.setdefault(marker, []).append(stat.pid)
+
+    def alive(self, pid, start):
+        """Say whether a recorded process still runs."""
+        return is_alive(self.stats.get(pid), start)
+
+    def below(self, pid):
+        """Return the descendants of a process."""
+        found, todo = [], list(self.children.get(pid, ()))
+        while todo:
+            pid = todo.pop()
+            found.append(pid)
+            todo.extend(self.children.get(pid, ()))
+        return found
+
+    def of_rank(self, marker, record, boot):
+        """Return the pids that belong to a rank: by descent, by session or by their variable. Never its keeper."""
+        pids = set(self.marked.get(marker, ()))
+        keeper = None
+        pid, start = number(record.get("pid")), number(record.get("start"))
+        if pid and record.get("boot_id") == boot:
+            keeper = number(record.get("keeper"))
+            if keeper and self.alive(keeper, record.get("keeper_start")):
+                pids.update(self.below(keeper))
+            leader = self.stats.get(pid)
+            if self.alive(pid, start):
+                pids.add(pid)
+                pids.update(self.below(pid))
+            if leader is None or leader.start == start:  # else the number is another session's now
+                pids.update(self.sessions.get(pid, ()))
+        pids.discard(keeper)
+        pids.discard(os.getpid())
+        return pids
+
+
+def boot_time():
+    """Return the node's boot as seconds since the epoch (proc(5), /proc/stat btime)."""
+    for line in read_bytes("/proc/stat").split(b"\n"):
+        if line.startswith(b"btime "):
+            return float(line.split()[1])
+    return 0.0
+
+
+def user_of(pid):
+    """Return the name, else the number, of a process's owner."""
+    import pwd
+
+    try:
+        uid = os.stat("/proc/%d" % pid).st_uid
+    except OSError:
+        return ""
+    try:
+        return pwd.getpwuid(uid).pw_name
+    except KeyError:
+        return str(uid)
+
+
+def argv_of(pid, limit=16384):
+    """Return a process's command line as words."""
+    data = read_bytes("/proc/%d/cmdline" % pid, limit).rstrip(b"\0")
+    return [word.decode("utf-8", "replace") for word in data.split(b"\0")] if data else []
+
+
+def list_processes(match, names):
+    """Return processes one of whose words contains one of `match`, with the named variables."""
+    ticks, boot, found = float(os.sysconf("SC_CLK_TCK")), boot_time(), []
+    for name in os.listdir("/proc"):
+        if not name.isdigit() or int(name) == os.getpid():
+            continue
+        argv = argv_of(int(name))
+        if not argv or not any(part in word for part in match for word in argv):
+            continue
+        stat = read_stat(name)
+        if stat is None or stat.state in "ZX":
+            continue
+        values = environment(stat.pid) if names else {}
+        found.append(
+            {
+                "pid": stat.pid,
+                "ppid": stat.ppid,
+                "session": stat.session,
+                "started": boot + stat.start / ticks,
+                "argv": argv,
+                "env": {key: values[key] for key in names if key in values},
+                "user": user_of(stat.pid),
+            }
+        )
+    return found
+
+
+class Ports(object):
+    """Listening TCP ports and who owns them; owners are remembered by socket number."""
+
+    def __init__(self, view):
+        self.view = view
+        self.owners = {}
+        self.unknown_until = {}
+        self.lock = threading.Lock()
+
+    def listeners(self):
+        """Return [(address, port, inode)] from /proc/net/tcp and tcp6 (proc(5); state 0A is LISTEN)."""
+        found = []
+        for path, family in (("/proc/net/tcp", socket.AF_INET), ("/proc/net/tcp6", socket.AF_INET6)):
+            for line in read_bytes(path, 64 << 20).split(b"\n")[1:]:
+                fields = line.split()
+                if len(fields) < 10 or fields[3] != b"0A":
+                    continue
+                address, port = fields[1].split(b":")
+                raw = binascii.unhexlify(address)
+                if sys.byteorder == "little":
+                    raw = b"".join(raw[i : i + 4][::-1] for i in range(0, len(raw), 4))
+                text = socket.inet_ntop(family, raw)
+                if text.startswith("::ffff:"):
+                    text = text[7:]
+                if not self.view or text in (self.view, "0.0.0.0", "::"):
+                    found.append((text, int(port, 16), int(fields[9])))
+        return found
+
+    def find_owners(self, wanted):
+        """Walk all descriptors for sockets whose owner is not known."""
+        for name in os.listdir("/proc"):
+            if not wanted:
+                return
+            if not name.isdigit():
+                continue
+            try:
+                descriptors = os.listdir("/proc/%s/fd" % name)
+            except OSError:
+                continue
+            for descriptor in descriptors:
+                try:
+                    target = os.readlink("/proc/%s/fd/%s" % (name, descriptor))
+                except OSError:
+                    continue
+                if target.startswith("socket:[") and int(target[8:-1]) in wanted:
+                    stat = read_stat(name)
+                    if stat is not None:
+                        self.owners[int(target[8:-1])] = (stat.pid, stat.start)
+                        wanted.discard(int(target[8:-1]))
+
+    def list(self):
+        """Return the listeners with pid, command and rank of their owners."""
+        now = time.monotonic()
+        with self.lock:
+            listeners = self.listeners()
+            inodes = set(entry[2] for entry in listeners)
+            self.owners = {
+                inode: owner
+                for inode, owner in self.owners.items()
+                if inode in inodes and is_alive(read_stat(owner[0]), owner[1])
+            }
+            self.unknown_until = {i: t for i, t in self.unknown_until.items() if i in inodes and t > now}
+            wanted = inodes - set(self.owners) - set(self.unknown_until)
+            self.find_owners(wanted)
+            for inode in wanted:  # other users' sockets: do not walk again for each request
+                self.unknown_until[inode] = now + 15
+            owners = dict(self.owners)
+        result = []
+        for address, port, inode in listeners:
+            pid, start = owners.get(inode, (None, 0))
+            rank = MARKERS.of(Stat(pid, "", 0, 0, start)) if pid else ""
+            command = " ".join(argv_of(pid, 4096)) if pid else ""
+            result.append({"address": address, "port": port, "pid": pid, "command": command, "rank": rank})
+        return result
+
+
+# ------------------------------------------------------------------------------------------------- commands
+
+
+def command_environment(extra):
+    """Return the environment of commands: vendor folders at the end of PATH, vendor libraries, English."""
+    environ = dict(os.environ)
+    path = [part for part in environ.get("PATH", "/usr/bin:/bin").split(":") if part]
+    environ["PATH"] = ":".join(path + [part for part in VENDOR_PATH if part not in path])
+    libraries = [part for part in environ.get("LD_LIBRARY_PATH", "").split(":") if part]
+    environ["LD_LIBRARY_PATH"] = ":".join(libraries + [part for part in VENDOR_LIBRARIES if part not in libraries])
+    environ["LC_ALL"] = "C"
+    environ.update(extra)
+    return environ
+
+
+def kill_group(pid):
+    """Kill a process group; nothing happens when it is gone."""
+    try:
+        os.killpg(pid, signal.SIGKILL)
+    except OSError:
+        pass
+
+
+class Job(object):
+    """What a request can be told while it runs: to stop."""
+
+    def __init__(self):
+        self.cancelled = False
+        self.lock = threading.RLock()  # the signal handler may interrupt its holder
+        self.groups = set()
+
+    def cancel(self):
+        """Kill the commands of the request and keep it from starting more."""
+        with self.lock:
+            self.cancelled = True
+            for group in self.groups:
+                kill_group(group)
+
+    def adopt(self, group):
+        """Kill this process group when the request is cancelled."""
+        with self.lock:
+            self.groups.add(group)
+            if self.cancelled:
+                kill_group(group)
+
+    def release(self, group):
+        """Forget a process group before its number can be used again."""
+        with self.lock:
+            self.groups.discard(group)
+
+
+UNREAPED = []
+
+
+def has_ended(pid):
+    """Say whether a child has ended, without reaping it: its number stays ours until the group is killed."""
+    try:
+        return os.waitid(os.P_PID, pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None
+    except OSError:
+        return True
+
+
+class Capture(object):
+    """Reads a child's two pipes up to a limit each."""
+
+    def __init__(self, process, limit):
+        self.limit = limit
+        self.truncated = False
+        self.data = {process.stdout.fileno(): bytearray(), process.stderr.fileno(): bytearray()}
+        self.files = [process.stdout.fileno(), process.stderr.fileno()]
+        self.open = set(self.files)
+        self.poll = select.poll()
+        for fd in self.files:
+            os.set_blocking(fd, False)
+            self.poll.register(fd, select.POLLIN)
+
+    def step(self, seconds):
+        """Read what comes within `seconds`; say whether a pipe is still open."""
+        for fd, _ in self.poll.poll(max(0, int(seconds * 1000))):
+            try:
+                piece = os.read(fd, 65536)
+            except BlockingIOError:
+                continue
+            if not piece:
+                self.poll.unregister(fd)
+                self.open.discard(fd)
+                continue
+            room = self.limit - len(self.data[fd])
+            self.truncated = self.truncated or len(piece) > room
+            self.data[fd] += piece[: max(0, room)]
+        return bool(self.open)
+
+
+def wait_for_command(process, capture, deadline):
+    """Read until the command and its pipes have ended; say whether its time ran out."""
+    ended, pause = None, 0.002
+    while True:
+        now = time.monotonic()
+        if ended is None and has_ended(process.pid):
+            ended = now
+        if ended is not None and (not capture.open or now - ended > 0.2):
+            return False  # what still holds the pipes after its parent's end goes with the group
+        if now >= deadline:
+            return ended is None
+        if capture.open:
+            capture.step(min(0.05 if ended is not None else 0.25, deadline - now))
+        else:  # most commands end right after they close their pipes
+            time.sleep(min(pause, deadline - now))
+            pause = min(0.1, pause * 2)
+
+
+def drain(process, capture):
+    """After the kill: read what is in the pipes and give the process a second to die."""
+    until, pause = time.monotonic() + 1.0, 0.001
+    while time.monotonic() < until:
+        ended = has_ended(process.pid)
+        if ended and not (capture.open and capture.poll.poll(20)):
+            return  # a daemon that left the group may hold the pipes for ever
+        if capture.open:
+            capture.step(0.02)
+        else:
+            time.sleep(pause)
+            pause = min(0.05, pause * 2)
+
+
+def run_command(job, argv, timeout, env, limit):
+    """Run one command; returns (result, blobs). The time-out, and a cancelled job, kill its process group."""
+    UNREAPED[:] = [process for process in UNREAPED if process.poll() is None]
+    result = {
+        "status": None,
+        "timed_out": False,
+        "truncated": False,
+        "error": "",
+        "started": time.time(),
+        "seconds": 0.0,
+    }
+    begin = time.monotonic()
+    try:
+        process = subprocess.Popen(
+            argv,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            env=command_environment(env),
+            start_new_session=True,
+        )
+    except (OSError, ValueError) as error:
+        result["error"] = describe(error) if isinstance(error, OSError) else str(error)
+        return result, {}
+    job.adopt(process.pid)
+    capture = Capture(process, limit)
+    try:
+        result["timed_out"] = wait_for_command(process, capture, begin + timeout)
+    finally:
+        kill_group(process.pid)
+        drain(process, capture)
+        job.release(process.pid)
+        if has_ended(process.pid):
+            result["status"] = process.wait()
+        else:
+            UNREAPED.append(process)  # stuck in the kernel (a wedged driver): reaped when it comes back
+        process.stdout.close()
+        process.stderr.close()
+    result["truncated"] = capture.truncated
+    result["seconds"] = time.monotonic() - begin
+    return result, {
+        "stdout": bytes(capture.data[capture.files[0]]),
+        "stderr": bytes(capture.data[capture.files[1]]),
+    }
+
+
+class FileLock(object):
+    """An flock that the kernel releases when its holder dies; waits politely."""
+
+    def __init__(self, path, patience, job, what):
+        self.path, self.patience, self.job, self.what = path, patience, job, what
+        self.fd = None
+
+    def __enter__(self):
+        self.fd = os.open(self.path, os.O_RDWR | os.O_CREAT, 0o600)
+        until = time.monotonic() + self.patience
+        while True:
+            try:
+                fcntl.flock(self.fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                return self
+            except OSError as error:
+                if error.errno not in (errno.EWOULDBLOCK, errno.EACCES, errno.EINTR):
+                    self.release()
+                    raise
+            if self.job.cancelled or time.monotonic() > until:
+                self.release()
+                raise Failure("locked", "%s is in use by another console" % self.what)
+            time.sleep(0.02)
+
+    def release(self):
+        """Close the lock's descriptor; the lock itself stays while an heir holds it."""
+        if self.fd is not None:
+            os.close(self.fd)
+            self.fd = None
+
+    def __exit__(self, *_):
+        self.release()
+
+
+def lock_folder(state):
+    """Return the folder of device locks and shared readings: beside the ranks, else in /tmp, this user's alone."""
+    path = os.path.join(state, "devices") if state else "/tmp/pdtui-%d" % os.getuid()
+    make_private(path)
+    info = os.lstat(path)
+    if info.st_uid != os.getuid() or not os.path.isdir(path) or os.path.islink(path):
+        raise Failure("permission", "%s belongs to somebody else" % path)
+    return path
+
+
+def shared_reading(path, max_age):
+    """Return a reading of another console that is not older than `max_age` seconds, or None."""
+    kept = load_json(path)
+    try:
+        if not 0 <= time.time() - kept["ended"] <= max_age:
+            return None
+        blobs = {name: base64.b64decode(text) for name, text in kept["blobs"].items()}
+        return kept["result"], blobs
+    except (KeyError, TypeError, ValueError, AttributeError):
+        return None
+
+
+def share_reading(path, result, blobs):
+    """Leave a reading for other consoles; a full disk only means that they ask themselves."""
+    text = {name: base64.b64encode(data).decode() for name, data in blobs.items()}
+    try:
+        write_atomically(path, json.dumps({"ended": time.time(), "result": result, "blobs": text}).encode())
+    except OSError:
+        pass
+
+
+def run_for_device(job, state, command):
+    """Run a command, alone on its device if it names one, or take a shared reading of it."""
+    argv = [str(word) for word in command["argv"]]
+    timeout, age = float(command.get("timeout", 10.0)), float(command.get("max_age", 0.0))
+    arguments = (job, argv, timeout, command.get("env", {}), int(command.get("limit", 1 << 20)))
+    device = command.get("device")
+    if device is None and not age:
+        return run_command(*arguments)
+    folder = lock_folder(state)
+    digest = hashlib.sha256("\0".join(argv).encode("utf-8", "surrogateescape")).hexdigest()[:24]
+    name = "device-%d" % device if device is not None else "command-" + digest
+    with FileLock(os.path.join(folder, name + ".lock"), timeout + 15, job, name):
+        reading = os.path.join(folder, "reading-%s.json" % digest)
+        kept = shared_reading(reading, age) if age else None
+        if kept is not None:
+            return kept
+        result, blobs = run_command(*arguments)
+        if age and not job.cancelled and not result["timed_out"]:
+            share_reading(reading, result, blobs)
+        return result, blobs
+
+
+# -------------------------------------------------------------------------------------------- rank directory
+
+
+def name_is_safe(name):
+    """Say whether a name of the topology can be part of a path."""
+    return bool(name) and all(c.isalnum() or c in "-_." for c in name) and not name.startswith(".")
+
+
+class RankDir(object):
+    """One rank on disk, format 1:
+
+    lock                flock: held while a start or the beginning of a stop goes on
+    run-N/              one start: five are kept
+      start.json        what was asked for
+      record.json       the same with pid, start time, keeper (written by the keeper before the rank runs)
+      exit.json         how and when it ended: blank while it runs
+      stop.json         who asked for its end: blank if nobody did
+      rotation          why the log cannot be rotated
+      script, env       what runs, and the variables on top
+      log, log.OFFSET   stdout and stderr; pieces that were rotated away, by their offset
+      login.log         what the interactive shell said before the script
+      plog/             the vendor's own logs
+    """
+
+    def __init__(self, state, cluster, rank):
+        group, _, index = rank.partition("/")
+        if not (name_is_safe(cluster) and name_is_safe(group) and index.isdigit()):
+            raise Failure("bad_request", "no valid name of a rank: %s %s" % (cluster, rank))
+        self.cluster, self.rank = cluster, rank
+        self.marker = "%s:%s" % (cluster, rank)
+        self.path = os.path.join(state, cluster, "%s.%s" % (group, index))
+
+    def lock(self, job):
+        """Return the rank's lock."""
+        return FileLock(os.path.join(self.path, "lock"), LOCK_PATIENCE, job, "rank " + self.rank)
+
+    def runs(self):
+        """Return the numbers of the starts that are kept, ascending."""
+        try:
+            names = os.listdir(self.path)
+        except OSError:
+            return []
+        return sorted(int(name[4:]) for name in names if name.startswith("run-") and name[4:].isdigit())
+
+    def folder(self, run):
+        """Return the folder of a start."""
+        return os.path.join(self.path, "run-%d" % run)
+
+    def newest(self):
+        """Return (number, record) of the newest start that got as far as a record; (0, {}) without one."""
+        for run in reversed(self.runs()):
+            if os.path.exists(self.folder(run) + "/record.json"):
+                return run, load_json(self.folder(run) + "/record.json")
+        return 0, {}
+
+    def view(self, table, boot):
+        """Return the record as the console gets it: what the disk and the process table say together."""
+        run, record = self.newest()
+        pids = table.of_rank(self.marker, record, boot)
+        if not run and not pids:
+            return {"cluster": self.cluster, "rank": self.rank, "state": "none"}
+        folder = self.folder(run)
+        ended = load_json(folder + "/exit.json") if run else {}
+        kept = record.get("boot_id") == boot and table.alive(record.get("keeper"), record.get("keeper_start"))
+        if ended or not (pids or kept):
+            state = "exited"
+        else:
+            state = "running" if kept else "unkept"
+        wanted = "pid keeper started by digest argv env api_port address ports devices hbm_before format".split()
+        view = {key: record[key] for key in wanted if key in record}
+        view.update(
+            cluster=self.cluster,
+            rank=self.rank,
+            state=state,
+            run=run,
+            exit_status=ended.get("status"),
+            exit_signal=ended.get("signal"),
+            ended=ended.get("ended"),
+            stop_requested=bool(load_json(folder + "/stop.json")) if run else False,
+            log=folder + "/log" if run else "",
+            log_note=read_line(folder + "/rotation") if run else "",
+            processes=sorted(pids),
+        )
+        return view
+
+    def prepare(self, run, spec, boot):
+        """Make the folder of a new start."""
+        folder = self.folder(run)
+        os.mkdir(folder, 0o700)
+        os.mkdir(folder + "/plog", 0o700)
+        env = dict(spec.get("extra_env", {}))
+        env.update(PDTUI_RANK=self.marker, SPT_NOENV="1", ASCEND_PROCESS_LOG_PATH=folder + "/plog")
+        text = "".join("%s=%s\0" % item for item in env.items())
+        write_atomically(folder + "/env", text.encode("utf-8", "surrogateescape"))
+        write_atomically(folder + "/script", spec["script"].encode("utf-8", "surrogateescape"), 0o700)
+        names = "argv env digest address api_port ports devices by hbm_before".split()
+        start = {name: spec[name] for name in names if name in spec}
+        start.update(format=RECORD_FORMAT, cluster=self.cluster, rank=self.rank, run=run, boot_id=boot)
+        write_atomically(folder + "/start.json", json.dumps(start).encode())
+
+    def prune(self):
+        """Remove all but the newest starts."""
+        for run in self.runs()[:-RUNS_KEPT]:
+            remove_tree(self.folder(run))
+
+
+def remove_tree(path):
+    """Remove a folder of ours; what cannot be removed stays."""
+    for folder, folders, files in os.walk(path, topdown=False):
+        for name in files:
+            try_remove(os.unlink, os.path.join(folder, name))
+        for name in folders:
+            inner = os.path.join(folder, name)
+            try_remove(os.unlink if os.path.islink(inner) else os.rmdir, inner)
+    try_remove(os.rmdir, path)
+
+
+def try_remove(remove, path):
+    """Call `remove`; a file that is gone or not ours is no reason to stop."""
+    try:
+        remove(path)
+    except OSError:
+        pass
+
+
+class Ranks(object):
+    """Starts, stops and lists the ranks of this machine."""
+
+    def __init__(self, state, state_error, keeper_source):
+        self.state, self.state_error, self.keeper_source = state, state_error, keeper_source
+        self.boot = read_line("/proc/sys/kernel/random/boot_id")
+
+    def require_state(self):
+        """Fail when there is no folder for records."""
+        if not self.state:
+            raise Failure("no_state_dir", self.state_error)
+
+    def keeper_path(self):
+        """Write the keeper's program beside the ranks, once per version."""
+        digest = hashlib.sha256(self.keeper_source).hexdigest()
+        path = os.path.join(self.state, "keeper-%s.py" % digest[:12])
+        if hashlib.sha256(read_bytes(path)).hexdigest() != digest:
+            write_atomically(path, self.keeper_source)
+        return path
+
+    def start(self, job, args):
+        """Start a rank unless any of its processes lives."""
+        self.require_state()
+        spec = args["spec"]
+        rank = RankDir(self.state, spec["cluster"], spec["rank"])
+        make_private(rank.path)
+        with rank.lock(job) as lock:
+            view = rank.view(Table(fresh=True), self.boot)
+            if view.get("processes"):
+                return {"outcome": "already_running", "record": view}
+            run = max(rank.runs() or [0]) + 1
+            try:
+                rank.prepare(run, spec, self.boot)
+                self.launch(rank, run, lock.fd, args)
+            except (Failure, OSError):
+                remove_tree(rank.folder(run))
+                raise
+            rank.prune()
+            return {"outcome": "started", "record": rank.view(Table(fresh=True), self.boot)}
+
+    def launch(self, rank, run, lock, args):
+        """Start a keeper and wait until it has recorded the rank. Raises Failure."""
+        folder = rank.folder(run)
+        # An interactive shell, because images keep CANN's variables in ~/.bashrc; what it says without a terminal,
+        # and what that file prints, is kept out of the rank's log (descriptor 3).
+        rank_argv = ["bash", "-ic", 'exec bash "$0" >&3 2>&3 3>&-', folder + "/script"]
+        rotation = [
+            str(args.get("rotate", ROTATE_BYTES)),
+            str(args.get("pieces", PIECES_KEPT)),
+            str(args.get("interval", 5)),
+        ]
+        ear, mouth = os.pipe()
+        try:
+            keeper = [sys.executable or "python3", "-I", "-S", self.keeper_path(), folder, str(lock), str(mouth)]
+            process = subprocess.Popen(
+                keeper + rotation + rank_argv,
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
+                stderr=subprocess.DEVNULL,
+                pass_fds=(lock, mouth),
+                start_new_session=True,
+            )
+            os.close(mouth)
+            mouth = None
+            process.wait()
+            answer = b""
+            while select.select([ear], [], [], 20)[0]:
+                piece = os.read(ear, 4096)
+                answer += piece
+                if not piece or answer == b"ok":
+                    break
+        finally:
+            os.close(ear)
+            if mouth is not None:
+                os.close(mouth)
+        if answer == b"ok":
+            return
+        words = answer.decode("utf-8", "replace").split(" ", 2)
+        if words[0] == "error" and len(words) == 3:
+            raise Failure(ERROR_CODES.get(int(words[1]), "system"), "%s: %s" % (folder, words[2]))
+        raise Failure("keeper", "the keeper did not start the rank")
+
+    def stop(self, job, args):
+        """TERM to every process of a rank, KILL after the grace period; returns when they are gone."""
+        self.require_state()
+        rank = RankDir(self.state, args["cluster"], args["rank"])
+        make_private(rank.path)
+        told = set()
+        with rank.lock(job):
+            run, record = rank.newest()
+            table = Table(fresh=True)
+            pids = table.of_rank(rank.marker, record, self.boot)
+            if not pids:
+                view = rank.view(table, self.boot)
+                return {"outcome": "not_running", "killed": False, "survivors": [], "record": view}
+            if run:
+                self.note_stop(rank.folder(run), args)
+            self.tell(table, pids, signal.SIGTERM, told)
+        killed, survivors = self.wait_until_gone(job, rank, run, float(args.get("grace", 30.0)), told)
+        view = rank.view(Table(fresh=True), self.boot)
+        outcome = "still_running" if survivors else "stopped"
+        return {"outcome": outcome, "killed": killed, "survivors": survivors, "record": view}
+
+    @staticmethod
+    def note_stop(folder, args):
+        """Record that the end was asked for; an unwritable disk must not keep a rank alive."""
+        try:
+            fill_in(folder + "/stop.json", json.dumps({"by": str(args.get("by", ""))[:150], "at": time.time()}))
+        except OSError:
+            pass
+
+    @staticmethod
+    def tell(table, pids, signum, told):
+        """Signal processes once each, and only while they are who they were."""
+        for pid in pids:
+            stat = table.stats.get(pid)
+            if stat is None or (pid, stat.start, signum) in told:
+                continue
+            told.add((pid, stat.start, signum))
+            if is_alive(read_stat(pid), stat.start):
+                try:
+                    os.kill(pid, signum)
+                except OSError:
+                    pass
+
+    def wait_until_gone(self, job, rank, run, grace, told):
+        """Look until nothing of the rank is left; returns (had to kill, survivors)."""
+        begin, pause, killed = time.monotonic(), 0.02, False
+        while not job.cancelled:
+            time.sleep(pause)
+            pause = min(0.25, pause * 1.5)
+            table = Table(fresh=True)
+            now, record = rank.newest()
+            if now != run:  # somebody has started it again: ours is gone, and what runs is not ours to stop
+                return killed, []
+            pids = table.of_rank(rank.marker, record, self.boot)
+            if not pids:
+                keeper = record.get("keeper")
+                waiting = record.get("boot_id") == self.boot and table.alive(keeper, record.get("keeper_start"))
+                if not waiting:
+                    return killed, []
+            late = time.monotonic() - begin - grace
+            if late > 15:
+                return killed, sorted(pids)
+            if late > 0 and pids:
+                killed = True
+                self.tell(table, pids, signal.SIGKILL, told)
+            else:
+                self.tell(table, pids, signal.SIGTERM, told)
+        raise Failure("cancelled", "the stop was cancelled")
+
+    def list(self, cluster):
+        """Return the records of all ranks of a cluster."""
+        self.require_state()
+        if not name_is_safe(cluster):
+            raise Failure("bad_request", "no valid name of a cluster: %s" % cluster)
+        try:
+            names = os.listdir(os.path.join(self.state, cluster))
+        except OSError:
+            names = []
+        table, ranks = Table(), set()
+        for name in names:
+            group, _, index = name.rpartition(".")
+            if name_is_safe(group) and index.isdigit():
+                ranks.add("%s/%s" % (group, index))
+        for marker in table.marked:  # the folder may be gone, the processes are not
+            owner, _, rank = marker.partition(":")
+            if owner == cluster and rank.partition("/")[2].isdigit():
+                ranks.add(rank)
+        views = [RankDir(self.state, cluster, rank).view(table, self.boot) for rank in sorted(ranks)]
+        return [view for view in views if view["state"] != "none"]
+
+    def journal(self, cluster, entry):
+        """Append one line to the cluster's journal on this node."""
+        self.require_state()
+        if not name_is_safe(cluster):
+            raise Failure("bad_request", "no valid name of a cluster: %s" % cluster)
+        folder = os.path.join(self.state, cluster)
+        make_private(folder)
+        fd = os.open(folder + "/journal.jsonl", os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+        try:
+            os.write(fd, (json.dumps(entry) + "\n").encode())
+        finally:
+            os.close(fd)
+
+
+# ----------------------------------------------------------------------------------------------------- HTTP
+
+
+class HttpReader(object):
+    """Just enough HTTP/1.1 for a GET to a port on this machine (RFC 9112)."""
+
+    def __init__(self, host, port, deadline, limit):
+        self.deadline, self.limit = deadline, limit
+        self.buffer = b""
+        self.socket = socket.create_connection((host, port), self.left())
+
+    def left(self):
+        """Return the seconds that are left. Raises socket.timeout."""
+        seconds = self.deadline - time.monotonic()
+        if seconds <= 0:
+            raise socket.timeout("timed out")
+        return seconds
+
+    def more(self):
+        """Read on; says whether anything came."""
+        self.socket.settimeout(self.left())
+        piece = self.socket.recv(65536)
+        self.buffer += piece
+        return bool(piece)
+
+    def until(self, mark):
+        """Return what comes before `mark`. Raises ValueError."""
+        while mark not in self.buffer:
+            if len(self.buffer) > 262144 or not self.more():
+                raise ValueError("no valid HTTP answer")
+        head, _, self.buffer = self.buffer.partition(mark)
+        return head
+
+    def exactly(self, count):
+        """Return `count` bytes, fewer at the end of the connection."""
+        while len(self.buffer) < count and self.more():
+            pass
+        data, self.buffer = self.buffer[:count], self.buffer[count:]
+        return data
+
+    def chunked(self):
+        """Return a chunked body, up to the limit."""
+        body = b""
+        while len(body) < self.limit:
+            size = int(self.until(b"\r\n").split(b";")[0], 16)
+            if not size:
+                break
+            body += self.exactly(min(size, self.limit))
+            self.exactly(2)
+        return body[: self.limit]
+
+    def get(self, host, path):
+        """Return (status, body)."""
+        name = "[%s]" % host if ":" in host else host
+        request = "GET %s HTTP/1.1\r\nHost: %s\r\nAccept: */*\r\nConnection: close\r\n\r\n" % (path, name)
+        self.socket.settimeout(self.left())
+        self.socket.sendall(request.encode("latin-1"))
+        lines = self.until(b"\r\n\r\n").decode("latin-1").split("\r\n")
+        words = lines[0].split(None, 2)
+        if len(words) < 2 or not words[0].startswith("HTTP/"):
+            raise ValueError("no valid HTTP answer")
+        headers = {}
+        for line in lines[1:]:
+            key, _, value = line.partition(":")
+            headers[key.strip().lower()] = value.strip().lower()
+        if "chunked" in headers.get("transfer-encoding", ""):
+            return int(words[1]), self.chunked()
+        length = headers.get("content-length", "")
+        return int(words[1]), self.exactly(min(int(length), self.limit) if length.isdigit() else self.limit)
+
+
+def keep_metrics(body, names):
+    """Return the samples of Prometheus text whose metric name is one of `names` (or begins with `name*`)."""
+    exact = set(name.encode() for name in names if not name.endswith("*"))
+    begin = tuple(name[:-1].encode() for name in names if name.endswith("*"))
+    kept = []
+    for line in body.split(b"\n"):
+        name = line.partition(b"{")[0].partition(b" ")[0]
+        if name in exact or (begin and name.startswith(begin)):
+            kept.append(line)
+    return b"\n".join(kept) + b"\n" if kept else b""
+
+
+def http_get(args):
+    """GET from a port; returns (result, blobs). No answer is a result, not a failure."""
+    begin = time.monotonic()
+    status, body, error, reader = None, b"", "", None
+    try:
+        reader = HttpReader(args["host"], int(args["port"]), begin + float(args["timeout"]), int(args["limit"]))
+        status, body = reader.get(args["host"], args["path"])
+    except socket.timeout:
+        error = "timeout"
+    except ConnectionRefusedError:
+        error = "refused"
+    except OSError as problem:
+        error = problem.strerror or str(problem)
+    except ValueError as problem:
+        error = str(problem)
+    finally:
+        if reader is not None:
+            reader.socket.close()
+    if args.get("keep") and status == 200:
+        body = keep_metrics(body, args["keep"])
+    return {"status": status, "error": error, "seconds": time.monotonic() - begin}, {"body": body}
+
+
+# --------------------------------------------------------------------------------------------------- follow
+
+
+class Follow(object):
+    """One file that the console follows. Used by the follower's thread only."""
+
+    def __init__(self, request, path, offset, tail):
+        self.request, self.path = request, path
+        self.offset, self.tail = offset, tail
+        self.fd = None
+        self.inode = None
+        self.gap = False
+        self.unacknowledged = 0
+
+    def close(self):
+        """Close the file."""
+        if self.fd is not None:
+            os.close(self.fd)
+            self.fd = None
+
+    def open(self):
+        """Open the file that has the path's name now; says whether there is one."""
+        try:
+            self.fd = os.open(self.path, os.O_RDONLY | os.O_NONBLOCK)
+        except OSError:
+            return False
+        info = os.fstat(self.fd)
+        self.inode = (info.st_dev, info.st_ino)
+        if self.offset is None:
+            self.offset = self.line_start(max(0, info.st_size - self.tail))
+        elif self.offset > info.st_size:
+            self.offset, self.gap = 0, True
+        return True
+
+    def line_start(self, offset):
+        """Return where the first whole line after `offset` begins, so that a tail does not start in the middle."""
+        if offset == 0:
+            return 0
+        data = os.pread(self.fd, 65536, offset - 1)
+        at = data.find(b"\n")
+        return offset + at if 0 <= at < len(data) - 1 else offset
+
+    def switch(self):
+        """Go to the file that has taken the name (rotation by rename), or to the start of a cut one."""
+        size = os.fstat(self.fd).st_size
+        if size < self.offset:
+            self.offset, self.gap = 0, True
+            return True
+        try:
+            info = os.stat(self.path)
+        except OSError:
+            return False
+        if (info.st_dev, info.st_ino) == self.inode or size > self.offset:
+            return False
+        self.close()
+        self.offset = 0
+        return self.open()
+
+    def skip_hole(self):
+        """Return bytes from a rotated piece at the offset, or jump over what is gone."""
+        try:
+            data_at = os.lseek(self.fd, self.offset, os.SEEK_DATA)
+        except OSError:
+            return None
+        if data_at == self.offset:
+            return None
+        folder, base = os.path.split(self.path)
+        for name in sorted(os.listdir(folder or "."), reverse=True):
+            start = name[len(base) + 1 :]
+            if name.startswith(base + ".") and start.isdigit() and int(start) <= self.offset:
+                with open(os.path.join(folder, name), "rb") as piece:
+                    piece.seek(self.offset - int(start))
+                    data = piece.read(min(FOLLOW_PIECE, data_at - self.offset))
+                if data:
+                    return data
+                break
+        self.offset, self.gap = self.next_kept(folder, base, data_at), True
+        return None
+
+    def next_kept(self, folder, base, data_at):
+        """Return the next offset at which a rotated piece or the file itself has data."""
+        starts = [name[len(base) + 1 :] for name in os.listdir(folder or ".") if name.startswith(base + ".")]
+        later = [int(start) for start in starts if start.isdigit() and self.offset < int(start) < data_at]
+        return min(later + [data_at])
+
+    def read(self, limit):
+        """Return (offset, bytes, gap) or None when there is nothing new."""
+        if self.fd is None and not self.open():
+            return None
+        data = self.skip_hole() or os.pread(self.fd, limit, self.offset)
+        if not data:
+            if not self.switch():
+                return None
+            data = os.pread(self.fd, limit, self.offset)
+            if not data:
+                return None
+        elif b"\0" in data and self.skip_hole() is not None:  # punched between the look and the read
+            return None
+        data = data[:limit]
+        offset, gap = self.offset, self.gap
+        self.offset += len(data)
+        self.gap = False
+        return offset, data, gap
+
+
+class Follower(object):
+    """Follows all files in one thread, within one credit."""
+
+    def __init__(self, agent):
+        self.agent = agent
+        self.follows = {}
+        self.unacknowledged = 0
+        self.wake = threading.Condition()
+        self.thread = None
+
+    def add(self, request, args):
+        """Begin to follow."""
+        offset = args.get("offset")
+        with self.wake:
+            self.follows[request] = Follow(request, args["path"], offset, int(args.get("tail", 65536)))
+            if self.thread is None:
+                self.thread = threading.Thread(target=self.loop)
+                self.thread.daemon = True
+                self.thread.start()
+            self.wake.notify()
+
+    def remove(self, request):
+        """Stop following; what was sent counts as acknowledged. Says whether it was followed."""
+        with self.wake:
+            follow = self.follows.pop(request, None)
+            if follow is not None:
+                self.unacknowledged -= follow.unacknowledged
+                follow.close()
+                self.wake.notify()
+        return follow is not None
+
+    def acknowledge(self, request, count):
+        """The console has taken `count` bytes."""
+        with self.wake:
+            follow = self.follows.get(request)
+            if follow is not None:
+                count = min(count, follow.unacknowledged)
+                follow.unacknowledged -= count
+                self.unacknowledged -= count
+                self.wake.notify()
+
+    def step(self, follow):
+        """Send one piece of one file; says whether there was one."""
+        share = min(CREDIT // 4, max(8192, CREDIT // max(1, len(self.follows))))
+        room = min(share - follow.unacknowledged, CREDIT - self.unacknowledged, FOLLOW_PIECE)
+        if room <= 0:
+            return False
+        piece = follow.read(room)
+        if piece is None:
+            return False
+        offset, data, gap = piece
+        follow.unacknowledged += len(data)
+        self.unacknowledged += len(data)
+        item = {"offset": offset, "gap": gap, "at": time.time(), "b64": base64.b64encode(data).decode()}
+        self.agent.send(follow.request, {"item": item}, bulk=True, patient=False)
+        return True
+
+    def loop(self):
+        """Go round: short pauses while there is something, half a second while all is quiet."""
+        pause = 0.1
+        while True:
+            with self.wake:
+                busy = False
+                for request, follow in list(self.follows.items()):
+                    try:
+                        busy = self.step(follow) or busy
+                    except OSError as error:
+                        self.follows.pop(request)
+                        self.unacknowledged -= follow.unacknowledged
+                        follow.close()
+                        self.agent.fail(request, Failure(code_of(error), describe(error)))
+                pause = 0.05 if busy else min(0.5, pause * 1.3)
+                self.wake.wait(None if not self.follows else 0 if busy else pause)
+
+
+# ------------------------------------------------------------------------------------------------------ RPC
+
+
+class Sender(object):
+    """Writes frames in one thread: control before bulk, and bulk producers wait while much is queued."""
+
+    def __init__(self, write):
+        self.write = write
+        self.control = collections.deque()
+        self.bulk = collections.deque()
+        self.waiting = 0
+        self.ready = threading.Condition()
+        self.ended = False
+        self.thread = threading.Thread(target=self.loop)
+        self.thread.daemon = True
+        self.thread.start()
+
+    def put(self, frame, bulk, patient=True):
+        """Queue one frame; a patient bulk producer waits while much is queued."""
+        with self.ready:
+            while bulk and patient and self.waiting > BULK_LIMIT and not self.ended:
+                self.ready.wait()
+            (self.bulk if bulk else self.control).append(frame)
+            self.waiting += len(frame)
+            self.ready.notify_all()
+
+    def loop(self):
+        """Write until the pipe breaks."""
+        while True:
+            with self.ready:
+                while not (self.control or self.bulk or self.ended):
+                    self.ready.wait()
+                if self.ended:
+                    return
+                frame = (self.control or self.bulk).popleft()
+                self.waiting -= len(frame)
+                self.ready.notify_all()
+            try:
+                self.write(frame)
+            except (OSError, ValueError):
+                self.end()
+
+    def end(self):
+        """Drop what waits and let producers go on."""
+        with self.ready:
+            self.ended = True
+            self.ready.notify_all()
+
+
+class Agent(object):
+    """Reads requests and answers them, each in a thread of its own."""
+
+    def __init__(self, reader, write, params):
+        self.reader = reader
+        self.sender = Sender(write)
+        self.state, self.state_error = choose_state_dir(params.get("state_dir"))
+        keeper = zlib.decompress(base64.b64decode(params["keeper"]))
+        self.ranks = Ranks(self.state, self.state_error, keeper)
+        self.ports = Ports(os.environ.get("PDTUI_ADDRESS_VIEW", ""))
+        self.follower = Follower(self)
+        self.silence = float(params.get("silence", SILENCE))
+        self.heard = time.monotonic()
+        self.lock = threading.RLock()  # the signal handler may interrupt its holder
+        self.jobs = {}
+        self.bulky = set()
+        self.pieces = {}
+        self.active = 0
+        self.backlog = collections.deque()
+
+    # ---- answers
+
+    def send(self, request, message, bulk=False, patient=True):
+        """Queue one frame; a request that has sent bulk keeps its order."""
+        message["id"] = request
+        last = "ok" in message or "error" in message
+        with self.lock:
+            bulk = bulk or request in self.bulky
+            if last:
+                self.bulky.discard(request)
+            elif bulk:
+                self.bulky.add(request)
+        self.sender.put(json.dumps(message, separators=(",", ":")).encode() + b"\n", bulk, patient)
+
+    def answer(self, request, kind, value, blobs, n=None):
+        """Send a result or an item with its blobs, in as many frames as it takes."""
+        blobs = dict(blobs)
+        text = json.dumps(value, separators=(",", ":"))
+        if len(text) > RAW_PIECE:
+            blobs["json"], value = text.encode(), {}
+        prefix = "%d." % n if n is not None else ""
+        for name, data in blobs.items():
+            for at in range(0, len(data), RAW_PIECE):
+                piece = base64.b64encode(data[at : at + RAW_PIECE]).decode()
+                self.send(request, {"data": [prefix + name, piece]}, bulk=True)
+        message = {kind: value}
+        if n is not None:
+            message["n"] = n
+        self.send(request, message)
+
+    def fail(self, request, error):
+        """Send an error."""
+        self.send(request, {"error": {"code": error.code, "message": str(error)}})
+
+    # ---- requests
+
+    def do_run(self, request, job, args):
+        """Run one command."""
+        result, blobs = run_for_device(job, self.state, args)
+        self.answer(request, "ok", result, blobs)
+
+    def do_batch(self, request, job, args):
+        """Run many commands, one after the other per device, a few devices at once."""
+        queues = collections.OrderedDict()
+        for n, command in enumerate(args["commands"]):
+            device = command.get("device")
+            queues.setdefault(("device", device) if device is not None else ("free", n), []).append((n, command))
+        work = collections.deque(queues.values())
+
+        def worker():
+            while work and not job.cancelled:
+                try:
+                    queue = work.popleft()
+                except IndexError:
+                    return
+                for n, command in queue:
+                    if not job.cancelled:
+                        self.batch_item(request, job, n, command)
+
+        threads = [
+            threading.Thread(target=worker) for _ in range(min(len(queues), max(1, int(args["parallel"])), 16))
+        ]
+        for thread in threads:
+            thread.daemon = True
+            thread.start()
+        for thread in threads:
+            thread.join()
+        self.answer(request, "ok", {}, {})
+
+    def batch_item(self, request, job, n, command):
+        """Run one command of a batch; a failure is that command's result."""
+        try:
+            result, blobs = run_for_device(job, self.state, command)
+        except (Failure, OSError, KeyError, ValueError, TypeError) as error:
+            text = describe(error) if isinstance(error, OSError) else str(error)
+            result, blobs = {"status": None, "error": text, "started": time.time()}, {}
+        self.answer(request, "item", result, blobs, n)
+
+    def do_start(self, request, job, args):
+        """Start a rank."""
+        self.answer(request, "ok", self.ranks.start(job, args), {})
+
+    def do_stop(self, request, job, args):
+        """Stop a rank."""
+        self.answer(request, "ok", self.ranks.stop(job, args), {})
+
+    def do_ranks(self, request, job, args):
+        """List the ranks of a cluster."""
+        self.answer(request, "ok", {"ranks": self.ranks.list(args["cluster"])}, {})
+
+    def do_ports(self, request, job, args):
+        """List listening ports."""
+        self.answer(request, "ok", {"ports": self.ports.list()}, {})
+
+    def do_processes(self, request, job, args):
+        """List processes."""
+        self.answer(request, "ok", {"processes": list_processes(args["match"], args["env"])}, {})
+
+    def do_http(self, request, job, args):
+        """GET from a local port."""
+        result, blobs = http_get(args)
+        self.answer(request, "ok", result, blobs)
+
+    def do_read(self, request, job, args):
+        """Read a file."""
+        limit = int(args["limit"])
+        with open(args["path"], "rb", opener=lambda path, flags: os.open(path, flags | os.O_NONBLOCK)) as file:
+            data = file.read(limit) or b""
+        self.answer(request, "ok", {}, {"data": data})
+
+    def do_journal(self, request, job, args):
+        """Append to the journal."""
+        self.ranks.journal(args["cluster"], args["entry"])
+        self.answer(request, "ok", {}, {})
+
+    def perform(self, request, job, op, args):
+        """Answer one request, whatever happens."""
+        try:
+            getattr(self, "do_" + op)(request, job, args)
+        except Failure as error:
+            self.fail(request, error)
+        except OSError as error:
+            self.fail(request, Failure(code_of(error), describe(error)))
+        except Exception as error:  # the boundary: a bug in one request must not end the others
+            self.fail(request, Failure("internal", "%s: %s" % (type(error).__name__, error)))
+        finally:
+            with self.lock:
+                self.jobs.pop(request, None)
+
+    def work(self, *task):
+        """Do a request, then what had to wait for a free thread."""
+        while task:
+            self.perform(*task)
+            with self.lock:
+                if self.backlog:
+                    task = self.backlog.popleft()
+                else:
+                    self.active -= 1
+                    task = None
+
+    def dispatch(self, request, op, args):
+        """Begin a request. Those that take no time are done here, so that they overtake the others."""
+        if op == "ping":
+            self.send(request, {"ok": {"wall": time.time()}})
+        elif op == "cancel":
+            self.cancel(args["target"])
+        elif op == "ack":
+            self.follower.acknowledge(args["target"], int(args["bytes"]))
+        elif op == "follow":
+            self.follower.add(request, args)
+        elif not hasattr(self, "do_" + op):
+            self.fail(request, Failure("unknown_request", "this agent does not know %s" % op))
+        else:
+            job = Job()
+            task = (request, job, op, args)
+            with self.lock:
+                self.jobs[request] = job
+                if self.active >= THREADS:
+                    self.backlog.append(task)
+                    return
+                self.active += 1
+            thread = threading.Thread(target=self.work, args=task)
+            thread.daemon = True
+            thread.start()
+
+    def cancel(self, request):
+        """End a request early."""
+        with self.lock:
+            job = self.jobs.get(request)
+        if job is not None:
+            job.cancel()
+        if self.follower.remove(request):
+            self.send(request, {"ok": {}})
+
+    def receive(self, line):
+        """Take one frame."""
+        try:
+            frame = json.loads(line.decode("utf-8"))
+            request = frame["id"]
+            if "data" in frame:
+                self.pieces[request] = self.pieces.get(request, b"") + base64.b64decode(frame["data"][1])
+                if len(self.pieces[request]) > REQUEST_LIMIT:
+                    del self.pieces[request]
+                return
+            args = frame.get("args", {})
+            if request in self.pieces:
+                args = json.loads(self.pieces.pop(request).decode("utf-8"))
+            self.dispatch(request, str(frame["op"]), args)
+        except (ValueError, KeyError, TypeError, AttributeError) as error:
+            self.send(0, {"error": {"code": "bad_request", "message": "%s: %s" % (type(error).__name__, error)}})
+
+    # ---- life
+
+    def hello(self, nonce):
+        """Return the line that ends the banners."""
+        facts = {
+            "protocol": PROTOCOL,
+            "python": "%d.%d.%d" % sys.version_info[:3],
+            "user": user_of(os.getpid()),
+            "uid": os.getuid(),
+            "hostname": socket.gethostname(),
+            "machine_id": machine_id(),
+            "boot_id": self.ranks.boot,
+            "wall": time.time(),
+            "state_dir": self.state,
+            "state_dir_error": self.state_error,
+            "in_container": is_container(),
+        }
+        return ("\n%s %s %s\n" % (MAGIC, nonce, json.dumps(facts))).encode()
+
+    def watch(self):
+        """End when nothing was heard for too long (a half-open connection)."""
+        while not self.sender.ended:
+            left = self.heard + self.silence - time.monotonic()
+            if left <= 0:
+                self.end()
+                return
+            time.sleep(min(left, 5.0))
+
+    def end(self):
+        """Kill the commands; ranks stay."""
+        with self.lock:
+            jobs = list(self.jobs.values())
+            self.backlog.clear()
+        for job in jobs:
+            job.cancel()
+        for request in list(self.follower.follows):
+            self.follower.remove(request)
+        self.sender.end()
+
+    def serve(self, nonce):
+        """Answer until end of file."""
+        self.sender.put(self.hello(nonce), False)
+        while True:
+            line = self.reader.readline(FRAME + 1)
+            self.heard = time.monotonic()
+            if not line or (len(line) > FRAME and not line.endswith(b"\n")):
+                break
+            self.receive(line)
+        self.end()
+
+
+def machine_id():
+    """Return what tells this machine from others that share a file system with it."""
+    return read_line("/etc/machine-id") or read_line("/var/lib/dbus/machine-id") or socket.gethostname()
+
+
+def is_container():
+    """Say whether this is the inside of a container, by the marks that engines leave."""
+    return any(os.path.exists(path) for path in ("/.dockerenv", "/run/.containerenv")) or (
+        b"container=" in read_bytes("/proc/1/environ")
+    )
+
+
+def usable(base):
+    """Return the machine's folder below `base`, made if need be, or raise OSError.
+
+    One that is there and ours is taken even when it cannot be written now: its ranks must be seen.
+    """
+    path = os.path.join(base, machine_id())
+    make_private(path)
+    info = os.stat(path)
+    if info.st_uid != os.getuid() or info.st_mode & 0o022:
+        raise OSError(errno.EPERM, "belongs to somebody else, or others can write there", path)
+    return path
+
+
+def choose_state_dir(wanted):
+    """Return (folder, why there is none): the topology's, else /var/lib/pdtui, else ~/.local/state/pdtui."""
+    candidates = [wanted] if wanted else ["/var/lib/pdtui", "~/.local/state/pdtui"]
+    errors = []
+    for base in candidates:
+        try:
+            return usable(os.path.expanduser(base)), ""
+        except OSError as error:
+            errors.append(describe(error))
+    return "", "; ".join(errors)
+
+
+def write_all(fd, data):
+    """Write all of `data` to a descriptor."""
+    view = memoryview(data)
+    while view:
+        view = view[os.write(fd, view) :]
+
+
+def main(reader):
+    """Serve stdin and stdout until the console goes or is silent; never returns."""
+    params = json.loads(reader.readline().decode("utf-8"))
+    out = os.dup(1)
+    os.dup2(2, 1)  # nothing but frames may come from this process's stdout
+    agent = Agent(reader, lambda frame: write_all(out, frame), params)
+
+    def leave(*_):
+        agent.end()
+        os._exit(0)
+
+    for name in ("SIGTERM", "SIGHUP", "SIGINT"):
+        signal.signal(getattr(signal, name), leave)
+
+    def watch():
+        agent.watch()
+        leave()
+
+    thread = threading.Thread(target=watch)
+    thread.daemon = True
+    thread.start()
+    agent.serve(params["nonce"])
+    leave()

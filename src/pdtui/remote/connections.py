@@ -1,0 +1,68 @@
+"""The links to all nodes of a topology and what they share."""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+from collections.abc import Mapping
+from types import TracebackType
+from typing import Self
+
+from pdtui.clock import Clock
+from pdtui.remote.interface import NodeLink, Transport
+from pdtui.remote.link import Link
+from pdtui.remote.transports.local import LocalTransport
+from pdtui.remote.transports.ssh import HANDSHAKES, JumpHosts, SshTransport
+from pdtui.topology.model import Node, Topology
+
+
+class Connections:
+    """An async context: inside it every node has a link that keeps itself up."""
+
+    def __init__(self, topology: Topology, *, clock: Clock) -> None:
+        self._clock = clock
+        self._handshakes = asyncio.Semaphore(HANDSHAKES)
+        self._jumps = JumpHosts(clock, self._handshakes)
+        self._links = {
+            node.name: Link(
+                node.name,
+                functools.partial(self._transport, node),
+                clock=clock,
+                sudo=node.ssh.sudo,
+                container=topology.runtime.exec_prefix,
+                state_dir=topology.runtime.state_dir,
+            )
+            for node in topology.nodes.values()
+        }
+        self._tasks: list[asyncio.Task[None]] = []
+
+    @property
+    def links(self) -> Mapping[str, NodeLink]:
+        """The links by the names of their nodes."""
+        return self._links
+
+    def link(self, node: str) -> NodeLink:
+        """Return the link to a node. Raises `KeyError`."""
+        return self._links[node]
+
+    async def _transport(self, node: Node) -> Transport:
+        """Reach a node. Raises `ConnectError`."""
+        if node.host == "local":
+            return LocalTransport(self._clock)
+        return await SshTransport.connect(
+            node.host, node.ssh, clock=self._clock, jumps=self._jumps, handshakes=self._handshakes
+        )
+
+    async def __aenter__(self) -> Self:
+        """Begin to connect to all nodes at once."""
+        self._tasks = [asyncio.create_task(link.run(), name=f"link {name}") for name, link in self._links.items()]
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Close all connections; ranks stay."""
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await self._jumps.close()

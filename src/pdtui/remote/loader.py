@@ -1,0 +1,113 @@
+"""Bring the agent to life at the far end of a channel: nothing is installed, nothing is left behind.
+
+`python3 -u -c LOADER` reads exactly N bytes from its stdin, checks their SHA-256, executes them, and the agent goes
+on with the same buffered reader. (`python3 -u -` reads to end of file and would run a cut upload; a whole agent as
+an argument does not fit the kernel's 128 KiB a word.)
+"""
+
+from __future__ import annotations
+
+import base64
+import functools
+import hashlib
+import json
+import secrets
+import zlib
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from pdtui.errors import ConnectError
+from pdtui.remote.interface import PROTOCOL, ByteReader, Facts
+from pdtui.text import clean_line
+
+MAGIC = "PDTUI-AGENT"
+BANNER_LIMIT = 1 << 18
+"""Bytes of shell banners that are skipped before the agent's first line."""
+
+# One line and no single quotes or exclamation marks: it passes through any login shell.
+_LOADER = (
+    "import sys;"
+    'sys.version_info<(3,6) and sys.exit("pdtui needs Python 3.6 or newer, this is "+sys.version.split()[0]);'
+    "import hashlib,zlib;r=sys.stdin.buffer;d=r.read({size});"
+    'hashlib.sha256(d).hexdigest()=="{digest}" or sys.exit("pdtui: the agent was damaged on its way");'
+    'g={{"__name__":"pdtui_agent"}};exec(compile(zlib.decompress(d),"pdtui-agent","exec"),g);g["main"](r)'
+)
+
+
+@functools.cache
+def source(name: str) -> bytes:
+    """Return the text of a program for nodes (`agent` or `keeper`), compressed."""
+    return zlib.compress(Path(__file__).with_name(f"{name}.py").read_bytes(), 9)
+
+
+@dataclass(frozen=True, slots=True)
+class Bootstrap:
+    """What starts one agent."""
+
+    argv: tuple[str, ...]
+    payload: bytes
+    """Goes to its stdin first."""
+    nonce: str
+    """Comes back in its first line, so that no banner can be taken for it."""
+
+
+def bootstrap(*, prefix: Sequence[str] = (), state_dir: str | None = None, python: str = "python3") -> Bootstrap:
+    """Return how to start an agent, behind `prefix` (sudo, docker exec) if need be."""
+    program = source("agent")
+    text = _LOADER.format(size=len(program), digest=hashlib.sha256(program).hexdigest())
+    nonce = secrets.token_hex(8)
+    params: dict[str, Any] = {
+        "nonce": nonce,
+        "state_dir": state_dir,
+        "keeper": base64.b64encode(source("keeper")).decode(),
+    }
+    return Bootstrap((*prefix, python, "-u", "-c", text), program + json.dumps(params).encode() + b"\n", nonce)
+
+
+async def read_hello(reader: ByteReader, nonce: str) -> Facts | None:
+    """Skip banners up to the agent's first line; None when the channel ends before. Raises `ConnectError`."""
+    skipped = 0
+    mark = f"{MAGIC} {nonce} ".encode()
+    while skipped < BANNER_LIMIT:
+        try:
+            line = await reader.readline()
+        except ValueError:  # a line beyond the reader's limit
+            break
+        if not line:
+            return None
+        if line.startswith(mark):
+            return parse_facts(line[len(mark) :])
+        skipped += len(line)
+    raise ConnectError(
+        "the node talks, but no agent answers",
+        kind="protocol",
+        remedy="check what its shell's start-up files print",
+    )
+
+
+def parse_facts(text: bytes) -> Facts:
+    """Read the agent's first line. Raises `ConnectError` of kind `protocol`."""
+    try:
+        raw = json.loads(text)
+        facts = Facts(
+            protocol=int(raw["protocol"]),
+            python=clean_line(str(raw["python"])),
+            user=clean_line(str(raw["user"])),
+            uid=int(raw["uid"]),
+            hostname=clean_line(str(raw["hostname"])),
+            machine_id=clean_line(str(raw["machine_id"])),
+            boot_id=clean_line(str(raw["boot_id"])),
+            wall=float(raw["wall"]),
+            state_dir=clean_line(str(raw["state_dir"])),
+            state_dir_error=clean_line(str(raw["state_dir_error"])),
+            in_container=bool(raw["in_container"]),
+        )
+    except (ValueError, KeyError, TypeError) as error:
+        raise ConnectError("the agent's first line is damaged", kind="protocol") from error
+    if facts.protocol != PROTOCOL:
+        raise ConnectError(
+            f"the agent speaks protocol {facts.protocol}, this pdtui speaks {PROTOCOL}", kind="protocol"
+        )
+    return facts

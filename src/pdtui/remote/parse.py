@@ -1,0 +1,167 @@
+"""The agent's JSON into the types of `interface`. What a node says is hostile: all text is cleaned here."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from pdtui.remote.interface import (
+    Command,
+    Completed,
+    HttpReply,
+    Listener,
+    LogChunk,
+    ProcessInfo,
+    ProcessState,
+    RankRecord,
+    StartResult,
+    StopResult,
+)
+from pdtui.text import clean, clean_line
+
+Json = Mapping[str, Any]
+
+
+def text(value: object) -> str:
+    """Return a clean line; empty for what is missing."""
+    return clean_line(str(value)) if value is not None else ""
+
+
+def texts(value: object) -> tuple[str, ...]:
+    """Return clean words; newlines inside stay, an argument may have them."""
+    return tuple(clean(str(word)) for word in value) if isinstance(value, list) else ()
+
+
+def whole(value: object) -> int | None:
+    """Return an integer, or None for anything else."""
+    return value if isinstance(value, int) and not isinstance(value, bool) else None
+
+
+def wholes(value: object) -> tuple[int, ...]:
+    """Return the integers of a list."""
+    return tuple(n for n in map(whole, value) if n is not None) if isinstance(value, list) else ()
+
+
+def real(value: object) -> float:
+    """Return a number as float; 0.0 for anything else."""
+    return float(value) if isinstance(value, int | float) else 0.0
+
+
+def table(value: object) -> dict[str, Any]:
+    """Return a mapping with clean keys; empty for anything else."""
+    return {text(key): item for key, item in value.items()} if isinstance(value, dict) else {}
+
+
+def completed(command: Command, raw: Json, blobs: Mapping[str, bytes]) -> Completed:
+    """Read the result of a command."""
+    return Completed(
+        argv=command.argv,
+        status=whole(raw.get("status")),
+        stdout=blobs.get("stdout", b""),
+        stderr=blobs.get("stderr", b""),
+        timed_out=bool(raw.get("timed_out")),
+        truncated=bool(raw.get("truncated")),
+        error=text(raw.get("error")),
+        started=real(raw.get("started")),
+        seconds=real(raw.get("seconds")),
+    )
+
+
+def rank_record(raw: Json) -> RankRecord:
+    """Read a rank directory; a state that we do not know counts as unkept, so that nothing is started over it."""
+    word = str(raw.get("state"))
+    state = ProcessState(word) if word in set(ProcessState) else ProcessState.UNKEPT
+    ended = raw.get("ended")
+    return RankRecord(
+        cluster=text(raw.get("cluster")),
+        rank=text(raw.get("rank")),
+        state=state,
+        pid=whole(raw.get("pid")),
+        keeper=whole(raw.get("keeper")),
+        run=whole(raw.get("run")) or 0,
+        started=real(raw.get("started")),
+        by=text(raw.get("by")),
+        digest=text(raw.get("digest")),
+        argv=texts(raw.get("argv")),
+        env={key: clean(str(value)) for key, value in table(raw.get("env")).items()},
+        api_port=whole(raw.get("api_port")) or 0,
+        address=text(raw.get("address")),
+        ports=wholes(raw.get("ports")),
+        devices=wholes(raw.get("devices")),
+        hbm_before={key: int(real(value)) for key, value in table(raw.get("hbm_before")).items()},
+        exit_status=whole(raw.get("exit_status")),
+        exit_signal=whole(raw.get("exit_signal")),
+        ended=real(ended) if ended is not None else None,
+        stop_requested=bool(raw.get("stop_requested")),
+        log=text(raw.get("log")),
+        log_note=text(raw.get("log_note")),
+        processes=wholes(raw.get("processes")),
+        format=whole(raw.get("format")) or 0,
+    )
+
+
+def start_result(raw: Json) -> StartResult:
+    """Read the result of a start."""
+    outcome = "started" if raw.get("outcome") == "started" else "already_running"
+    return StartResult(
+        "started" if outcome == "started" else "already_running", rank_record(table(raw.get("record")))
+    )
+
+
+def stop_result(raw: Json) -> StopResult:
+    """Read the result of a stop; an outcome that we do not know counts as still running."""
+    record = rank_record(table(raw.get("record")))
+    word = raw.get("outcome")
+    return StopResult(
+        outcome="stopped" if word == "stopped" else "not_running" if word == "not_running" else "still_running",
+        killed=bool(raw.get("killed")),
+        survivors=wholes(raw.get("survivors")),
+        record=None if record.state is ProcessState.NONE else record,
+    )
+
+
+def listener(raw: Json) -> Listener:
+    """Read one listening port."""
+    return Listener(
+        address=text(raw.get("address")),
+        port=whole(raw.get("port")) or 0,
+        pid=whole(raw.get("pid")),
+        command=text(raw.get("command")),
+        rank=text(raw.get("rank")),
+    )
+
+
+def process(raw: Json) -> ProcessInfo:
+    """Read one process."""
+    return ProcessInfo(
+        pid=whole(raw.get("pid")) or 0,
+        ppid=whole(raw.get("ppid")) or 0,
+        session=whole(raw.get("session")) or 0,
+        started=real(raw.get("started")),
+        argv=texts(raw.get("argv")),
+        env={key: clean(str(value)) for key, value in table(raw.get("env")).items()},
+        user=text(raw.get("user")),
+    )
+
+
+def http_reply(raw: Json, blobs: Mapping[str, bytes]) -> HttpReply:
+    """Read the answer of a local port."""
+    return HttpReply(
+        status=whole(raw.get("status")),
+        body=blobs.get("body", b""),
+        error=text(raw.get("error")),
+        seconds=real(raw.get("seconds")),
+    )
+
+
+def log_chunk(path: str, raw: Json, data: bytes) -> LogChunk:
+    """Read a piece of a followed file; its bytes are cleaned line by line where they become text."""
+    offset = whole(raw.get("offset")) or 0
+    return LogChunk(
+        path=path,
+        offset=offset,
+        data=data,
+        next_offset=offset + len(data),
+        gap=bool(raw.get("gap")),
+        at=real(raw.get("at")),
+    )
