@@ -127,7 +127,8 @@ def _unknown(path: Path, key: str) -> str:
         return f"unknown key `{key}`; did you mean `{guess}`?"
     if elsewhere := [place for place, fields in _places(TopologyFile, "") if plain in fields]:
         return f"unknown key `{key}`; it belongs under {' or '.join(f'`{place}`' for place in elsewhere[:3])}"
-    return f"unknown key `{key}`; known here: {', '.join(sorted(known))}"
+    hint = "; if it is a flag of `vllm serve`, write it under `args`" if "args" in known else ""
+    return f"unknown key `{key}`{hint}; known here: {', '.join(sorted(known))}"
 
 
 def _missing(path: Path, key: str) -> str:

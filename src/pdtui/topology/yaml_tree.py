@@ -25,19 +25,20 @@ _INT = re.compile(r"[-+]?(?:0|[1-9][0-9]{0,17})\Z")
 _FLOAT = re.compile(r"[-+]?(?:(?:0|[1-9][0-9]*)\.[0-9]*(?:[eE][-+]?[0-9]{1,3})?|[1-9][0-9]*[eE][-+]?[0-9]{1,3})\Z")
 _UNPRINTABLE = re.compile("[^\t\n\r\x20-\x7e\x85\xa0-\ud7ff\ue000-\ufefe\uff00-\ufffd\U00010000-\U0010ffff]")
 
-_REMEDIES = (
-    ("cannot start any token", "indent with spaces, never with tabs, and quote values that begin with @, ` or %"),
-    ("mapping values are not allowed", "check the indentation, and quote values that contain ': '"),
-    ("could not find expected ':'", "write `key: value`, with a space after the colon"),
-    ("expected ',' or", "close the bracket, and separate the entries with commas"),
-    ("unexpected end of stream", "close the quotation mark"),
-    ("expected <block end>", "align the keys of one level in one column"),
-    ("did not find expected key", "align the keys of one level in one column"),
-    ("block sequence entries are not allowed", "put `- ` on a line of its own"),
-    ("unknown escape", 'use single quotes, or double the backslash inside "..."'),
-    ("nesting", "nothing in this file needs to be nested that deeply"),
-    ("alias", "define the anchor with & before it is used with *, or quote a value that begins with *"),
+_CAUSES = (
+    ("cannot start any token", "this character cannot begin a value; put the value in quotes"),
+    ("mapping values are not allowed", "a colon where none can be; check the indentation, or quote the value"),
+    ("could not find expected ':'", "a key without its colon; write `key: value`, with a space after the colon"),
+    ("expected ',' or", "a bracket that is not closed, or a comma that is missing"),
+    ("unexpected end of stream", "a quotation mark that is not closed"),
+    ("expected <block end>", "not aligned with the keys above; indent one level by the same spaces"),
+    ("did not find expected key", "not aligned with the keys above; indent one level by the same spaces"),
+    ("block sequence entries are not allowed", "a list entry where none can be; put `- ` on a line of its own"),
+    ("unknown escape", 'an unknown escape; use single quotes, or double the backslash inside "..."'),
+    ("nesting", "nested too deeply; nothing in this file needs that"),
+    ("anchor or alias", "* and & mean alias and anchor in YAML; put the value in quotes"),
 )
+"""Fragment of the parser's message -> what an operator understands."""
 
 
 class Mark(NamedTuple):
@@ -235,7 +236,7 @@ class _Composer:
                 if not self._take(event):
                     break
         except yaml.MarkedYAMLError as error:
-            raise _broken(error) from None
+            raise _broken(error, text) from None
         except yaml.YAMLError as error:
             raise Broken(f"no valid YAML: {clean_line(str(error))}", Mark(1, 1)) from None
         return self.root
@@ -341,12 +342,14 @@ class _Composer:
         self.problems.append(Problem(rule, Severity.ERROR, message, path, mark=(mark.line, mark.column)))
 
 
-def _broken(error: yaml.MarkedYAMLError) -> Broken:
+def _broken(error: yaml.MarkedYAMLError, text: str) -> Broken:
     said = " ".join(filter(None, (error.context, error.problem)))
     place = error.problem_mark or error.context_mark
-    remedy = next((text for fragment, text in _REMEDIES if fragment in said), "")
-    where = ""
-    if error.context_mark is not None and place is not None and error.context_mark.line != place.line:
-        where = f" (begun on line {error.context_mark.line + 1})"
     mark = Mark(place.line + 1, place.column + 1) if place is not None else Mark(1, 1)
-    return Broken(f"no valid YAML: {clean_line(said)}{where}" + (f"; {remedy}" if remedy else ""), mark)
+    cause = next((cause for fragment, cause in _CAUSES if fragment in said), clean_line(said))
+    lines = text.splitlines()
+    if mark.line <= len(lines) and lines[mark.line - 1][: mark.column].strip(" ").startswith("\t"):
+        cause = "a tab in the indentation; YAML takes spaces only"
+    if error.context_mark is not None and error.context_mark.line + 1 < mark.line:
+        cause = f"{cause} (begun on line {error.context_mark.line + 1})"
+    return Broken(f"no valid YAML: {cause}", mark)

@@ -120,8 +120,8 @@ def transfer_engine(context: Context) -> Iterator[Problem]:
         inside = f"the transfer engine picks its own: [{first}, {last + 1}), {per_npu} for each of {npus} NPUs"
         if key[-1] == "kv_port":
             message = (
-                f"kv ports {ports} lie where {inside}; ranks would fail now and then with "
-                f"«Address already in use». Choose a kv_port of {first + DOCUMENTED_PER_NPU * npus} or more, or move ASCEND_BASE_PORT"
+                f'kv ports {ports} lie where {inside}; ranks fail now and then with "Address already in use". '
+                f"Take a kv_port from {first + DOCUMENTED_PER_NPU * npus} up, or move ASCEND_BASE_PORT"
             )
             yield error("R14", message, key)
         else:
@@ -206,7 +206,7 @@ def ephemeral(context: Context) -> Iterator[Problem]:
     order = list(context.topology.groups)
     first = min(inside, key=lambda use: order.index(owner_of(use)) if owner_of(use) in order else len(order))
     message = (
-        f"ports {ports} lie in the kernel's ephemeral range {EPHEMERAL[0]}-{EPHEMERAL[1]}, any client may hold "
-        f"one when a rank starts; on each node: sysctl -w net.ipv4.ip_local_reserved_ports={ports.replace(' ', '')}"
+        f"ports {ports} lie in the kernel's ephemeral range {EPHEMERAL[0]}-{EPHEMERAL[1]}: a client may hold one "
+        f"when a rank starts. On each node: sysctl -w net.ipv4.ip_local_reserved_ports={ports.replace(' ', '')}"
     )
     yield warning("R16", message, path_of(first))
