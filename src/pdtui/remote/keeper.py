@@ -5,10 +5,10 @@ imports as little as it can: numbers are the only thing that it puts into JSON.
 
     keeper.py RUN LOCK_FD ACK_FD ROTATE_BYTES PIECES INTERVAL PROGRAM [ARGUMENT...]
 
-RUN is the folder of this start. The agent has put `start.json` (the record without what only the keeper knows) and
-`env` (NAME=VALUE, NUL-terminated: added to the environment) there. LOCK_FD is the rank's lock, held until the record
-is written, so that a second starter sees either the lock or the record even when the agent dies. Through ACK_FD goes
-`ok`, or `error ERRNO TEXT`.
+RUN is the folder of this start. The agent has put `start.json` (the record without what only the keeper knows)
+and `env` (NAME=VALUE, NUL-terminated: added to the environment) there. LOCK_FD is the rank's lock, held until the
+record is written, so that a second starter sees either the lock or the record even when the agent dies. Through
+ACK_FD goes `ok`, or `error ERRNO TEXT`.
 
 The rank writes straight to the log, never through this process: with a pipe it would die with its keeper.
 """

@@ -175,7 +175,7 @@ def _arguments(host: str, options: SshOptions) -> dict[str, Any]:
 
 
 def _identity(key: Path) -> dict[str, Any]:
-    """Use exactly this key (sshd gives up after a few), or the SSH agent's if it has a passphrase. Raises OSError."""
+    """Use exactly this key (sshd gives up after a few); one with a passphrase through the SSH agent."""
     try:
         asyncssh.read_private_key(str(key))
     except asyncssh.KeyImportError:
@@ -211,7 +211,7 @@ async def _connect(
         raise ConnectError(
             f"{where}: no key was accepted ({clean_line(error.reason)})",
             kind="auth",
-            remedy="add your key there, load it into ssh-agent, or name it with ssh.key; nothing asks for passwords",
+            remedy="add your key there, load it into ssh-agent, or name it with ssh.key (no passwords)",
         ) from error
     except asyncssh.ChannelOpenError as error:
         raise ConnectError(
