@@ -1,0 +1,181 @@
+from __future__ import annotations
+
+import calendar
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pdtui.readings.lines import LineSplitter
+from pdtui.readings.vllm_log import StageReader, prefix_of, severity, stamp_of, throughput_of
+from tests.readings.samples import DATA, log
+
+NOW = calendar.timegm((2026, 11, 30, 14, 0, 0))
+
+
+def stages(data: bytes, size: int = 1 << 20) -> list[str]:
+    """Feed a log in pieces, with the states of unfinished lines, and return the stages in order."""
+    splitter, reader = LineSplitter(), StageReader()
+    seen: list[str] = []
+    for start in range(0, len(data), size):
+        for line in (*splitter.feed(data[start : start + size]), splitter.partial):
+            seen += [reader.stage] if reader.feed(line) else []
+    return seen
+
+
+STARTED = {
+    "plain_startup.log": [],
+    "pd_prefill_startup.log": ["KV link"],
+    "pd_decode_startup.log": ["KV link"],
+    "dp-moe-rank0.log": ["coordinator"],
+    "dp-moe-rank1.log": [],
+    "ep-p-rank0.log": ["coordinator", "KV link"],
+    "ep-d-rank1.log": ["KV link"],
+    "decode_killed_by_bogus_block_ids.log": ["KV link"],
+}
+ALL = ["configuration", "coordinator", "engine", "weights", "weights 100 %", "KV cache", "KV link", "engine ready"]
+
+
+@pytest.mark.parametrize("name", STARTED)
+def test_every_captured_start_goes_through_its_stages_in_order_to_ready(name: str) -> None:
+    optional = {"coordinator", "KV link"} - set(STARTED[name])
+    expected = [stage for stage in ALL if stage not in optional] + ["API server", "ready"]
+    seen = [stage for stage in stages(log(name).encode()) if stage != "weights 0 %"]
+    assert seen == expected
+
+
+@pytest.mark.parametrize(
+    ("name", "last"),
+    [
+        ("api_port_in_use.log", []),
+        ("ascend_connector_upstream.log", ["configuration"]),
+        ("dp_address_not_local.log", ["configuration", "coordinator"]),
+        ("dp_rank1_alone.log", ["configuration"]),
+        ("kv_cache_too_small.log", ["KV cache"]),
+        ("unknown_flag.log", []),
+    ],
+)
+def test_a_start_that_fails_stops_where_it_failed(name: str, last: list[str]) -> None:
+    assert stages(log(f"fail/{name}").encode())[-len(last) or 99 :] == last
+
+
+def test_stages_of_an_ascend_decode_rank() -> None:
+    text = (
+        "INFO 11-30 13:00:00 [__init__.py:1] Platform plugin ascend is activated\n"
+        "(APIServer pid=1) INFO 11-30 13:00:01 [model.py:1] Resolved architecture: DeepseekV3ForCausalLM\n"
+        "(EngineCore_DP3 pid=2) INFO 11-30 13:00:09 [core.py:58] Initializing a V1 LLM engine (v0.14.1) with: x\n"
+        "(Worker pid=3) INFO 11-30 13:00:20 [model_runner_v1.py:1] Starting to load model /models/ds...\n"
+        "\rLoading safetensors checkpoint shards:   1% Completed | 1/163 [00:00<?, ?it/s]"
+        "\rLoading safetensors checkpoint shards:  63% Completed | 103/163 [02:10<?, ?it/s]"
+        "\rLoading safetensors checkpoint shards: 100% Completed | 163/163 [04:10<?, ?it/s]\n"
+        "(Worker pid=3) INFO 11-30 13:05:20 [l.py:1] Loading weights took 250.20 seconds\n"
+        "(Worker pid=3) INFO 11-30 13:05:21 [l.py:1] Loading drafter model...\n"
+        "\rLoading safetensors checkpoint shards:  50% Completed | 1/2 [00:00<?, ?it/s]"
+        "\rLoading safetensors checkpoint shards: 100% Completed | 2/2 [00:00<?, ?it/s]\n"
+        "(Worker pid=3) INFO 11-30 13:05:30 [l.py:1] Loading model weights took 41.2000 GB\n"
+        "(Worker pid=3) INFO 11-30 13:05:40 [w.py:1] Available KV cache memory: 10.22 GiB\n"
+        "(Worker pid=3) INFO 11-30 13:05:44 [m.py:1] KVCacheSendingThread started listening on path: tcp://1.2.3.4:5\n"
+        "(Worker pid=3) INFO 11-30 13:05:45 [m.py:1] Compile and warming up model for size 16\n"
+        "\rCapturing CUDA graphs (decode, FULL):   0%|          | 0/5 [00:00<?, ?it/s]"
+        "\rCapturing CUDA graphs (decode, FULL):  40%|####      | 2/5 [00:01<00:01,  1.00it/s]"
+        "\rCapturing CUDA graphs (decode, FULL): 100%|##########| 5/5 [00:03<00:00,  1.00it/s]\n"
+        "(Worker pid=3) INFO 11-30 13:06:45 [m.py:1] Graph capturing finished in 60 secs, took 0.55 GiB\n"
+        "(EngineCore_DP3 pid=2) INFO 11-30 13:06:46 [core.py:1] init engine "
+        "(profile, create kv cache, warmup model) took 90 seconds\n"
+        "(APIServer pid=1) INFO 11-30 13:06:47 [api_server.py:1] Starting vLLM API server 0 on http://1.2.3.4:7100\n"
+        "(APIServer pid=1) INFO:     Application startup complete.\n"
+    )
+    seen = stages(text.encode(), size=40)
+    whole = [
+        "plugin", "configuration", "engine", "weights", "weights 1 %", "weights 63 %", "weights 100 %", "drafter",
+        "drafter 50 %", "drafter 100 %", "weights loaded", "KV cache", "KV link", "warming up", "graphs 0 %",
+        "graphs 40 %", "graphs 100 %", "engine ready", "API server", "ready",
+    ]  # fmt: skip
+    assert [stage for stage in whole if stage not in seen] == []
+    assert seen == sorted(seen, key=whole.index)
+
+
+def test_a_stage_never_goes_back() -> None:
+    reader = StageReader()
+    reader.feed("INFO: Available KV cache memory: 1 GiB")
+    assert not reader.feed("Loading safetensors checkpoint shards:  10% Completed | 1/10")
+    assert reader.stage == "KV cache"
+    assert not reader.ready
+
+
+def test_prefixes() -> None:
+    whole = prefix_of("(EngineCore_DP3 pid=77) ERROR 11-30 13:22:15 [core.py:133] EngineCore failed to start.")
+    assert whole is not None
+    assert (whole.level, whole.process, whole.pid, whole.place) == ("ERROR", "EngineCore_DP3", 77, "core.py:133")
+    assert whole.message == "EngineCore failed to start."
+    uvicorn = prefix_of("INFO:     Application startup complete.")
+    assert uvicorn is not None
+    assert (uvicorn.process, uvicorn.message) == ("", "Application startup complete.")
+    assert prefix_of('  File "x.py", line 3, in f') is None
+
+
+def test_times_take_the_year_that_is_nearest() -> None:
+    line = "(APIServer pid=1) INFO 12-31 23:59:58 [x.py:1] text"
+    january = calendar.timegm((2027, 1, 2, 0, 0, 0))
+    assert stamp_of(line, january) == calendar.timegm((2026, 12, 31, 23, 59, 58))
+    assert stamp_of("INFO 11-30 13:22:15 [x.py:1] text", NOW) == calendar.timegm((2026, 11, 30, 13, 22, 15))
+    plog = "[ERROR] HCCL(12,python):2026-11-30-13:22:15.123.456 [x.cc:1] text"
+    assert stamp_of(plog, NOW) == pytest.approx(calendar.timegm((2026, 11, 30, 13, 22, 15)) + 0.123)
+    assert (
+        stamp_of("2026-11-30 13:22:15,250 - mooncake", NOW) == calendar.timegm((2026, 11, 30, 13, 22, 15)) + 0.25
+    )
+    assert stamp_of("no time here", NOW) is None
+
+
+@pytest.mark.parametrize(
+    ("line", "expected"),
+    [
+        ("(APIServer pid=1) INFO 11-30 13:22:15 [x.py:1] no error at all", ""),
+        ("(APIServer pid=1) WARNING 11-30 13:22:15 [x.py:1] text", "warning"),
+        ("(Worker_TP0 pid=1) ERROR 11-30 13:22:15 [x.py:1] text", "error"),
+        ("ERROR:    [Errno 98] error while attempting to bind on address", "error"),
+        ("Traceback (most recent call last):", "error"),
+        ("(APIServer pid=1) Traceback (most recent call last):", "error"),
+        ("RuntimeError: Engine core initialization failed.", "error"),
+        ("pydantic_core._pydantic_core.ValidationError: 1 validation error for VllmConfig", "error"),
+        ("vllm serve: error: argument --kv-transfer-config: 1 validation error", "error"),
+        ("[ERROR] HCCL(12,python):2026-11-30-13:22:15.123.456 text", "error"),
+        ("[W1130 13:22:30.870214013 utils.cpp:68] Warning: NUMA binding", "warning"),
+        ("[rank3]:[E1130 13:22:30.870214013 compiler_depend.ts:429] NPU out of memory", "error"),
+        ("bash: line 1: 4711 Killed                  vllm serve", "error"),
+        ('  File "/x/vllm/errors.py", line 3, in ErrorThing', ""),
+        ('INFO:     127.0.0.1:57784 - "GET /health HTTP/1.1" 200 OK', ""),
+        ("", ""),
+    ],
+)
+def test_severity(line: str, expected: str) -> None:
+    assert severity(line) == expected
+
+
+def test_throughput_lines_in_captured_logs() -> None:
+    found = [throughput_of(line) for line in log("plain_startup.log").split("\n")]
+    lines = [one for one in found if one]
+    assert lines
+    assert all(one.engine == 0 and one.kv_usage is not None for one in lines)
+    ascend = throughput_of(
+        "(APIServer pid=9) INFO 11-30 13:22:15 [loggers.py:1] Engine 017: Avg prompt throughput: 12.5 tokens/s, "
+        "Avg generation throughput: 470.0 tokens/s, Running: 6 reqs, Waiting: 2 reqs, Deferred: 1 reqs, "
+        "GPU KV cache usage: 41.5%, Prefix cache hit rate: 0.0%"
+    )
+    assert ascend is not None
+    assert (ascend.engine, ascend.running, ascend.waiting, ascend.deferred) == (17, 6, 2, 1)
+    assert ascend.generation_tokens_per_s == 470.0
+    assert ascend.kv_usage == pytest.approx(0.415)
+    assert throughput_of("Engine 000: nothing") is None
+
+
+LINES = [line for path in sorted((DATA / "vllm").glob("*.log")) for line in path.read_text().split("\n")][::7]
+
+
+@given(st.one_of(st.text(max_size=200), st.sampled_from(LINES)), st.floats(0, 4e9))
+def test_no_line_raises(line: str, near: float) -> None:
+    prefix_of(line)
+    stamp_of(line, near)
+    throughput_of(line)
+    assert severity(line) in ("error", "warning", "")
+    StageReader().feed(line)
