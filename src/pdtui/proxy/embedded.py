@@ -45,6 +45,7 @@ class EmbeddedProxy:
         self._app: ProxyApp | None = None
         self._client: AskClient | None = None
         self._closed = False
+        self._asks: set[asyncio.Future[None]] = set()
 
     async def start(self) -> tuple[str, int]:
         """Listen on a free loopback port and return host and port."""
@@ -61,6 +62,15 @@ class EmbeddedProxy:
             settings=settings,
             clock=self._clock,
         )
+        session = aiohttp.ClientSession(
+            connector=aiohttp.TCPConnector(limit=0, force_close=True),
+            timeout=aiohttp.ClientTimeout(total=None),
+            trust_env=False,
+        )
+        stack.push_async_callback(session.close)
+        # The server first, then its own clients, which see it end, then their session: aiohttp leaves a reader
+        # hanging for ever whose own session closes.
+        stack.push_async_callback(self._asks_ended)
         runner = web.AppRunner(
             self._app.application(),
             handler_cancellation=True,
@@ -71,13 +81,6 @@ class EmbeddedProxy:
         stack.push_async_callback(runner.cleanup)
         await web.TCPSite(runner, "127.0.0.1", 0).start()
         host, port = runner.addresses[0][:2]
-        session = aiohttp.ClientSession(
-            connector=aiohttp.TCPConnector(limit=0, force_close=True),
-            timeout=aiohttp.ClientTimeout(total=None),
-            trust_env=False,
-        )
-        # Closed first: its own requests need no grace.
-        stack.push_async_callback(session.close)
         self._client = AskClient(
             session, f"http://{host}:{port}", served_name=self._served_name, clock=self._clock
         )
@@ -102,7 +105,16 @@ class EmbeddedProxy:
         """Send a test completion; cancelling the call cancels both legs. Raises `ProxyError` before `start`."""
         if self._client is None or self._closed:
             raise ProxyError("the proxy does not run", status=503)
-        return await self._client.ask(request, progress, request_id=f"ask-{uuid.uuid4()}", traces=self.trace)
+        ended: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._asks.add(ended)
+        try:
+            return await self._client.ask(request, progress, request_id=f"ask-{uuid.uuid4()}", traces=self.trace)
+        finally:
+            self._asks.discard(ended)
+            ended.set_result(None)
+
+    async def _asks_ended(self) -> None:
+        await asyncio.gather(*self._asks)
 
     async def close(self) -> None:
         """Stop listening, let running requests finish for a moment, end the rest."""

@@ -49,10 +49,12 @@ def request_id(given: str | None) -> str | None:
 
 def forward_headers(client: Mapping[str, str], rid: str) -> dict[str, str]:
     """Return the headers for both legs: the client's without hop-by-hop ones (RFC 9110, 7.6.1), and the id."""
-    lower = {name.lower(): value for name, value in client.items()}
-    named = {token.strip().lower() for token in lower.get("connection", "").split(",")}
-    headers = {n: v for n, v in lower.items() if n not in _HOP_BY_HOP and n not in _OWN and n not in named}
-    return headers | {"content-type": "application/json", "accept-encoding": "identity", "x-request-id": rid}
+    dropped = set(_HOP_BY_HOP | _OWN)
+    for name, value in client.items():
+        if name.lower() == "connection":
+            dropped |= {token.strip().lower() for token in value.split(",")}
+    headers = {name: value for name, value in client.items() if name.lower() not in dropped}
+    return headers | {"Content-Type": "application/json", "Accept-Encoding": "identity", "X-Request-Id": rid}
 
 
 def error_body(message: str, status: int) -> bytes:

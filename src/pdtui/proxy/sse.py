@@ -25,7 +25,7 @@ class Event:
 
     data: str | None
     raw: bytes
-    """As it came, with the empty line that ends it."""
+    """As it came, with the empty line that ends it (a last CR becomes CRLF where the stream was cut after it)."""
     name: str = ""
     """The `event` field."""
 
@@ -67,11 +67,13 @@ class SseParser:
             start = match.end()
             self._scan = start
             self._check(len(raw))
+            if start == len(buffer) and raw.endswith(b"\r"):
+                # An LF may follow and is skipped then; with it the line end is whole for simpler readers too.
+                self._skip_lf = True
+                raw += b"\n"
             event = _parse(raw)
             if event is not None:
                 events.append(event)
-        if start and start == len(buffer) and buffer.endswith(b"\r"):
-            self._skip_lf = True
         del buffer[:start]
         # An end is at most four bytes long and may have begun in what is here already.
         self._scan = max(0, len(buffer) - 3)
