@@ -64,9 +64,13 @@ class Cluster:
     def __init__(self, folder: Path, **changes: object) -> None:
         self.folder = folder
         self.clock = ManualClock()
-        self.topology: Topology = load_checked(write_file(folder, **changes))
-        self.plan: Plan = make_plan(self.topology)
+        self.load(write_file(folder, **changes))
         self.nodes: Mapping[str, MemoryNode] = {name: MemoryNode(name, self.clock) for name in self.topology.nodes}
+
+    def load(self, path: Path) -> None:
+        """Load a file; the nodes stay as they are."""
+        self.topology: Topology = load_checked(path)
+        self.plan: Plan = make_plan(self.topology)
 
     def node_of(self, rank: str) -> MemoryNode:
         """Return the server of a rank."""

@@ -15,7 +15,7 @@ from pdtui.fleet.snapshot import RankStatus
 from pdtui.fleet.store import Store
 from pdtui.remote.interface import NodeAgent, NodeLink
 from pdtui.topology.model import Topology
-from pdtui.topology.plan import Plan, RankPlan
+from pdtui.topology.plan import Plan
 
 AT_ONCE = 32
 """Ranks that are started or stopped at once over all nodes."""
@@ -57,10 +57,6 @@ class Crew:
         """Return why a node cannot be asked."""
         error = self.links[node].status.error
         return f"{node} is unreachable{': ' + error.message if error else ''}"
-
-    def planned(self, rank_id: str) -> RankPlan | None:
-        """Return a rank's plan, or the stand-in of one that the file does not have."""
-        return self.watcher_of(rank_id).planned_or_stray(rank_id)
 
     @asynccontextmanager
     async def turn(self, rank: RankStatus) -> AsyncIterator[None]:

@@ -21,17 +21,19 @@ from pdtui.fleet.handle import LogLine, LogView
 from pdtui.fleet.intents import Intent, Preview
 from pdtui.fleet.journal import Journal, default_dir
 from pdtui.fleet.links import LinkWatcher
+from pdtui.fleet.metering import Meters
 from pdtui.fleet.monitor import NpuMonitor
 from pdtui.fleet.ranks import RankWatcher
 from pdtui.fleet.serving import backend_states
-from pdtui.fleet.snapshot import Diagnosis, OperationStatus, RankMetrics, Snapshot
+from pdtui.fleet.snapshot import Diagnosis, OperationStatus, Snapshot
 from pdtui.fleet.starting import READY_DEADLINE
 from pdtui.fleet.store import Store
 from pdtui.fleet.supervisor import Supervisor
 from pdtui.fleet.waiting import first_of
 from pdtui.proxy.embedded import EmbeddedProxy
 from pdtui.proxy.interface import Ask, AskProgress, BackendState
-from pdtui.remote.interface import NodeAgent, NodeLink, RankRecord
+from pdtui.remote.connections import Connections
+from pdtui.remote.interface import NodeLink, RankRecord
 from pdtui.topology.model import Topology
 from pdtui.topology.plan import Plan, RankPlan
 
@@ -107,8 +109,6 @@ class Fleet:
         if self._given_links is not None:
             self._links = self._given_links
         else:
-            from pdtui.remote.connections import Connections
-
             connections = await stack.enter_async_context(Connections(self.topology, clock=self._clock))
             self._links = connections.links
         stack.push_async_callback(self._cancel_tasks)
@@ -128,7 +128,7 @@ class Fleet:
                 self.plan,
                 clock=self._clock,
                 stages=NoStages(),
-                meter=NoMeter(),
+                meter=Meters(clock=self._clock),
                 diagnose=no_diagnosis,
                 on_ready=self._note_ready,
                 last_starts=starts,
@@ -331,16 +331,6 @@ class NoStages:
         return ""
 
     def was_ready(self, rank: str) -> bool:
-        return False
-
-    def forget(self, rank: str) -> None: ...
-
-
-class NoMeter:
-    async def read(self, agent: NodeAgent, rank: RankPlan, address: str) -> RankMetrics | None:
-        return None
-
-    def stalled(self, rank: str) -> bool:
         return False
 
     def forget(self, rank: str) -> None: ...

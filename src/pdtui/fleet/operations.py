@@ -64,13 +64,17 @@ class Operation:
 
     def phase(self, label: str, state: StepState, detail: str = "") -> None:
         """Set a phase's line; a new label comes after the ones before."""
-        self._phases[label] = OperationStep(label, state, detail)
-        self._report()
+        step = OperationStep(label, state, detail)
+        if self._phases.get(label) != step:
+            self._phases[label] = step
+            self._report()
 
     def rank(self, rank_id: str, state: StepState, detail: str = "") -> None:
         """Set a rank's line."""
-        self._ranks[rank_id] = OperationStep(rank_id, state, detail)
-        self._report()
+        step = OperationStep(rank_id, state, detail)
+        if self._ranks[rank_id] != step:
+            self._ranks[rank_id] = step
+            self._report()
 
     def failed(self, ids: Iterable[str]) -> tuple[str, ...]:
         """Return those of `ids` that failed or were skipped."""

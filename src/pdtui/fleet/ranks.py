@@ -133,10 +133,6 @@ class RankWatcher:
         memory = self._memory.get(rank_id)
         return memory.record if memory is not None else None
 
-    def planned_or_stray(self, rank_id: str) -> RankPlan | None:
-        """Return a rank's plan, or the stand-in for one that the file does not have."""
-        return self._planned.get(rank_id) or self._strays.get(rank_id)
-
     async def run(self) -> None:
         """Poll until cancelled."""
         try:

@@ -29,6 +29,9 @@ CAUSE_PATIENCE = 5.0
 LAUNCH_TIMEOUT = 60.0
 """Seconds that an agent has to start a process."""
 
+LOOK_INTERVAL = 0.2
+"""Seconds between two looks at all ranks of a start, however often something changes."""
+
 PHASE = "start"
 
 
@@ -123,10 +126,11 @@ class Starting:
         end = crew.clock.monotonic() + self._deadline
         pending = [rank_id for rank_id in ids if rank_id in self._runs]
         while pending:
-            for rank_id in pending:
-                self._look(rank_id)
+            for rank_id in self._runs:  # Also those that are ready: one may die while others still start.
+                if operation.rank_steps[rank_id].state in ("running", "done"):
+                    self._look(rank_id)
             self._fail_fast(pending)
-            pending = [rank_id for rank_id in pending if operation.rank_steps[rank_id].state == "running"]
+            pending = [rank_id for rank_id in self._runs if operation.rank_steps[rank_id].state == "running"]
             ready = sum(operation.rank_steps[rank_id].state == "done" for rank_id in ids)
             operation.phase(PHASE, "running", f"{ready} of {len(ids)} ready")
             left = end - crew.clock.monotonic()
@@ -137,6 +141,7 @@ class Starting:
                     )
                 return
             if pending:
+                await crew.clock.sleep(LOOK_INTERVAL)
                 await first_of(crew.store.changed(), crew.clock.sleep(min(left, 1.0)))
 
     def _look(self, rank_id: str) -> None:
@@ -159,6 +164,8 @@ class Starting:
             operation.rank(rank_id, "running", status.stage or _waiting_words(status))
 
     def _arrived(self, rank_id: str, status: RankStatus, now: float) -> None:
+        if self._operation.rank_steps[rank_id].state == "done":
+            return
         before = self._operation.rank_steps[rank_id].detail
         if before.startswith("already running") and now - self._since[rank_id] < 5:
             self._operation.rank(rank_id, "done", before)
@@ -169,6 +176,7 @@ class Starting:
     def _ended(self, rank_id: str, status: RankStatus, now: float) -> None:
         since = self._failed_at.setdefault(rank_id, now)
         if status.diagnosis is None and now - since < CAUSE_PATIENCE:
+            self._operation.rank(rank_id, "running", "failed, looking for the cause")
             return
         why = exit_words(status.exit_status) if status.exit_status is not None else "ended"
         cause = f": {status.diagnosis.summary}" if status.diagnosis is not None else ""

@@ -6,7 +6,6 @@ import asyncio
 from collections.abc import Sequence
 
 from pdtui.errors import RemoteError
-from pdtui.fleet.blockers import ports_of
 from pdtui.fleet.crew import Crew
 from pdtui.fleet.operations import Operation
 from pdtui.fleet.scope import OUTLIVING
@@ -38,10 +37,13 @@ class Stopping:
         self._grace = grace
         self._by_the_way = by_the_way
         """Part of a restart: what does not run is no subject."""
+        self._nodes: dict[str, str] = {}
 
     async def run(self, ids: Sequence[str]) -> None:
         """Stop these ranks; each rank's line of the operation says what became of it."""
         operation = self._operation
+        # Kept here: a rank that the file does not have is forgotten as soon as it has ended.
+        self._nodes = {rank_id: self._crew.store.ranks[rank_id].node for rank_id in ids}
         operation.phase(PHASE, "running", f"TERM to {len(ids)}, KILL after {self._grace:.0f} s")
         results = await asyncio.gather(*(self._stop(rank_id) for rank_id in ids))
         stopped = [
@@ -58,7 +60,7 @@ class Stopping:
             await self._verify(stopped)
             bad = operation.failed(ids)
             operation.phase(CHECK, "failed" if bad else "done", "processes, ports and HBM")
-        await self._see(ids)
+        await self._see()
 
     async def _stop(self, rank_id: str) -> StopResult | None:
         crew, operation = self._crew, self._operation
@@ -112,17 +114,16 @@ class Stopping:
                 words = f"stopped, but port {', '.join(map(str, ports))} is still open"
                 self._operation.rank(rank_id, "failed", words)
             else:
-                free.setdefault(self._crew.store.ranks[rank_id].node, []).append((rank_id, record))
+                free.setdefault(self._nodes[rank_id], []).append((rank_id, record))
         await asyncio.gather(*(self._verify_hbm(node, ranks) for node, ranks in free.items()))
 
     async def _ports_left(self, rank_id: str, record: RankRecord) -> Sequence[int]:
         crew = self._crew
-        planned = crew.planned(rank_id)
-        ports = set(record.ports) or {port for port, _ in (ports_of(planned, crew.plan) if planned else ())}
+        ports = {record.api_port, *record.ports}
         end = crew.clock.monotonic() + PORTS_PATIENCE
         tag = f"{crew.topology.name}:{record.rank}"
         while True:
-            agent = crew.agent_of(rank_id)
+            agent = crew.links[self._nodes[rank_id]].rank_agent
             if agent is None:
                 return ()
             try:
@@ -168,11 +169,12 @@ class Stopping:
         words = self._operation.rank_steps[rank_id].detail
         self._operation.rank(rank_id, "waiting" if self._by_the_way else "done", f"{words}{note}")
 
-    async def _see(self, ids: Sequence[str]) -> None:
+    async def _see(self) -> None:
         """Wait until the store shows what was done, so that the next step does not judge old states."""
         crew = self._crew
-        nodes = {crew.store.ranks[rank_id].node for rank_id in ids if rank_id in crew.store.ranks}
-        reachable = [node for node in nodes if crew.links[node].rank_agent is not None]
+        reachable = [
+            node for node in dict.fromkeys(self._nodes.values()) if crew.links[node].rank_agent is not None
+        ]
         try:
             async with crew.clock.timeout(PORTS_PATIENCE):
                 await asyncio.gather(*(crew.watchers[node].refreshed() for node in reachable))

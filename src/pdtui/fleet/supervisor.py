@@ -119,6 +119,8 @@ class Supervisor:
 
         Raises `ActionRefused` for blockers of other kinds, and when nothing would be left to do.
         """
+        if not found:
+            return {}
         lines = [f"{one.blocker.id}: {one.blocker.message}" for one in found]
         remedies = dict.fromkeys(one.blocker.remedy for one in found if one.blocker.remedy)
         if any(not one.of_node for one in found):
@@ -130,7 +132,7 @@ class Supervisor:
             for rank_id in scope.ids:
                 if plan[rank_id].group in broken:
                     left_out.setdefault(rank_id, f"its group cannot be whole: {broken[plan[rank_id].group]}")
-        if left_out and set(left_out) >= set(scope.ids):
+        if set(left_out) >= set(scope.ids):
             raise ActionRefused("\n".join(lines), kind="blocked", remedy="\n".join(remedies))
         return left_out
 

@@ -1,0 +1,311 @@
+"""Actions over nodes in memory: what happens, what is refused and in which words."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from pathlib import Path
+
+import pytest
+
+from pdtui.errors import ActionRefused
+from pdtui.fleet.fleet import Fleet
+from pdtui.fleet.intents import RestartRanks, StartRanks, StopRanks
+from pdtui.fleet.snapshot import OperationStatus, RankState
+from pdtui.remote.interface import Listener, RankSpec
+from tests.fleet.cluster import ALL, DECODE, Cluster
+from tests.support.memory_node import Behaviour
+
+
+@pytest.fixture
+def cluster(tmp_path: Path) -> Cluster:
+    return Cluster(tmp_path)
+
+
+async def start(cluster: Cluster, fleet: Fleet, ids: tuple[str, ...] = ALL) -> OperationStatus:
+    return await cluster.drive(fleet.wait(await fleet.submit(StartRanks(ids))))
+
+
+def steps(operation: OperationStatus) -> dict[str, tuple[str, str]]:
+    return {step.label: (step.state, step.detail) for step in operation.steps}
+
+
+async def test_starting_again_is_no_second_start(cluster: Cluster) -> None:
+    async with cluster.fleet() as fleet:
+        await start(cluster, fleet)
+        again = await start(cluster, fleet)
+        assert again.state == "done"
+        assert "already running" in steps(again)["decode/0"][1]
+    assert all(len(node.starts) in (1, 2) for node in cluster.nodes.values())
+    assert sum(len(node.starts) for node in cluster.nodes.values()) == len(ALL)
+
+
+async def test_twenty_consoles_starting_at_once_start_once(cluster: Cluster) -> None:
+    async def console(number: int) -> OperationStatus:
+        async with cluster.fleet(by=f"user{number}@desk", settled=False) as fleet:
+            assert await fleet.settled(10)
+            return await fleet.wait(await fleet.submit(StartRanks(ALL)))
+
+    done = await cluster.drive(asyncio.gather(*(console(number) for number in range(20))))
+    assert [one.state for one in done] == ["done"] * 20
+    assert sum(len(node.starts) for node in cluster.nodes.values()) == len(ALL)
+
+
+async def test_restarting_a_failed_rank_of_a_moe_group_means_its_group(cluster: Cluster) -> None:
+    async with cluster.fleet() as fleet:
+        await start(cluster, fleet)
+        cluster.node_of("decode/3").kill("tiny", "decode/3")
+        await cluster.until(lambda: cluster.states(fleet)["decode/3"] is RankState.FAILED)
+        preview = await cluster.drive(fleet.preview(RestartRanks(("decode/3",))))
+        assert preview.ids == DECODE
+        assert preview.title == "restart group decode"
+        assert "cannot rejoin" in preview.note
+        done = await cluster.drive(fleet.wait(await fleet.submit(RestartRanks(("decode/3",)))))
+        assert done.state == "done", done.error
+        assert {fleet.store.ranks[rank].run for rank in DECODE} == {2}
+        assert fleet.store.ranks["p1/0"].run == 1
+        assert set(cluster.states(fleet).values()) == {RankState.READY}
+
+
+async def test_restart_says_what_the_service_loses(cluster: Cluster) -> None:
+    async with cluster.fleet() as fleet:
+        await start(cluster, fleet)
+        decode = await cluster.drive(fleet.preview(RestartRanks(DECODE)))
+        assert "4 ranks on node3, node4 stop and start." in decode.consequence
+        assert "decode is the only decode group: no requests are served meanwhile." in decode.consequence
+        assert "Last start took" in decode.consequence
+        assert any("rank 0" in step for step in decode.steps)
+        assert any("7100-7101" in step for step in decode.steps)
+        prefill = await cluster.drive(fleet.preview(StopRanks(("p1/0",))))
+        assert "p2 keeps serving prefill (1 of 2 ranks)." in prefill.consequence
+        assert prefill.dangerous
+
+
+async def test_restart_of_this_rank_only_is_a_second_choice(cluster: Cluster) -> None:
+    async with cluster.fleet() as fleet:
+        await start(cluster, fleet)
+        preview = await cluster.drive(fleet.preview(RestartRanks(("decode/1",), whole_group=False)))
+        assert preview.ids == ("decode/1",)
+        assert "will not take them back" in preview.note
+        done = await cluster.drive(fleet.wait(await fleet.submit(RestartRanks(("decode/1",), whole_group=False))))
+        assert done.state == "done"
+        assert [fleet.store.ranks[rank].run for rank in DECODE] == [1, 2, 1, 1]
+
+
+async def test_stop_frees_everything_and_a_second_stop_says_so(cluster: Cluster) -> None:
+    async with cluster.fleet() as fleet:
+        await start(cluster, fleet)
+        done = await cluster.drive(fleet.wait(await fleet.submit(StopRanks(ALL))))
+        assert done.state == "done", done.error
+        assert set(cluster.states(fleet).values()) == {RankState.STOPPED}
+        assert not any(node.ports() for node in cluster.nodes.values())
+        again = await cluster.drive(fleet.wait(await fleet.submit(StopRanks(ALL))))
+        assert {steps(again)[rank] for rank in ALL} == {("done", "not running")}
+
+
+async def test_rank_that_ignores_term_is_killed_after_the_grace_period(cluster: Cluster) -> None:
+    for node in cluster.nodes.values():
+        node.behaviour = lambda _: Behaviour(ready_after=1, ignores_term=True)
+    async with cluster.fleet() as fleet:
+        await start(cluster, fleet, ("p1/0",))
+        stopping = asyncio.ensure_future(fleet.wait(await fleet.submit(StopRanks(("p1/0",), grace=20))))
+        await cluster.until(lambda: cluster.states(fleet)["p1/0"] is RankState.STOPPING)
+        done = await cluster.drive(stopping)
+        assert done.state == "done"
+        assert steps(done)["p1/0"][1].startswith("killed")
+
+
+async def test_taken_port_blocks_with_its_owner_and_can_be_overridden(cluster: Cluster) -> None:
+    cluster.nodes["node3"].listeners.append(Listener("0.0.0.0", 7101, 4711, "nginx: master"))
+    async with cluster.fleet() as fleet:
+        preview = await cluster.drive(fleet.preview(StartRanks(ALL)))
+        assert [blocker.id for blocker in preview.blockers] == ["port:node3:7101"]
+        with pytest.raises(ActionRefused) as refused:
+            await cluster.drive(fleet.submit(StartRanks(ALL)))
+        assert refused.value.kind == "blocked"
+        assert "pid 4711" in refused.value.message
+        assert "decode/1" in refused.value.message
+        with pytest.raises(ActionRefused, match="needs a reason"):
+            await cluster.drive(fleet.submit(StartRanks(ALL, override=("port:node3:7101",))))
+        assert not any(node.starts for node in cluster.nodes.values())
+        intent = StartRanks(ALL, override=("port:node3:7101",), reason="it is a false alarm")
+        done = await cluster.drive(fleet.wait(await cluster.drive(fleet.submit(intent))))
+        assert done.state == "done"
+    entries = [
+        json.loads(line) for line in (cluster.folder / "journal" / "journal.jsonl").read_text().splitlines()
+    ]
+    began = next(entry for entry in entries if entry["event"] == "start")
+    assert (began["override"], began["reason"]) == (["port:node3:7101"], "it is a false alarm")
+
+
+async def test_unmanaged_rank_is_neither_started_nor_stopped(cluster: Cluster) -> None:
+    cluster.nodes["node1"].listeners.append(Listener("192.0.0.1", 7100, 99, "vllm serve"))
+    async with cluster.fleet() as fleet:
+        with pytest.raises(ActionRefused) as refused:
+            await cluster.drive(fleet.submit(StartRanks(("p1/0",))))
+        assert refused.value.kind == "blocked"
+        with pytest.raises(ActionRefused) as stop:
+            await fleet.submit(StopRanks(("p1/0",)))
+        assert stop.value.kind == "not_yet"
+        done = await cluster.drive(fleet.wait(await fleet.submit(StopRanks(ALL))))
+        assert done.state == "failed"
+        assert "unmanaged (pid 99)" in steps(done)["p1/0"][1]
+
+
+async def test_read_only_refuses_everything(cluster: Cluster) -> None:
+    async with cluster.fleet(read_only=True) as fleet:
+        for intent in (StartRanks(ALL), StopRanks(ALL), RestartRanks(ALL)):
+            with pytest.raises(ActionRefused) as refused:
+                await fleet.submit(intent)
+            assert refused.value.kind == "read_only"
+        assert (await cluster.drive(fleet.preview(StartRanks(ALL)))).ids == ALL
+
+
+async def test_protected_cluster_wants_its_name_for_whole_groups(tmp_path: Path) -> None:
+    cluster = Cluster(tmp_path, protected="true")
+    async with cluster.fleet() as fleet:
+        await start(cluster, fleet)  # Starting hurts nobody.
+        assert (await cluster.drive(fleet.preview(StopRanks(DECODE)))).needs_name
+        with pytest.raises(ActionRefused) as refused:
+            await fleet.submit(StopRanks(DECODE, confirm="tinny"))
+        assert refused.value.kind == "protected"
+        assert not (await cluster.drive(fleet.preview(StopRanks(("decode/1",))))).needs_name
+        with pytest.raises(ActionRefused):  # One rank, but its group follows.
+            await cluster.drive(fleet.submit(RestartRanks(("decode/1",))))
+        done = await cluster.drive(fleet.wait(await fleet.submit(StopRanks(DECODE, confirm="tiny"))))
+        assert done.state == "done"
+
+
+async def test_unreachable_node_fails_its_group_and_others_go_on(cluster: Cluster) -> None:
+    cluster.nodes["node4"].cut()
+    async with cluster.fleet() as fleet:
+        done = await start(cluster, fleet)
+        assert done.state == "failed"
+        found = steps(done)
+        assert found["p1/0"][0] == found["p2/0"][0] == "done"
+        assert "node4 is unreachable" in found["decode/2"][1]
+        assert "its group cannot be whole" in found["decode/0"][1]
+        assert not cluster.nodes["node3"].starts
+        with pytest.raises(ActionRefused) as refused:
+            await cluster.drive(fleet.submit(StartRanks(DECODE)))
+        assert "node:node4" in refused.value.message
+
+
+async def test_rank_that_dies_at_its_start_ends_the_start_at_once(cluster: Cluster) -> None:
+    def behave(spec: RankSpec) -> Behaviour:
+        if spec.rank == "decode/2":
+            return Behaviour(dies_after=4, exit_status=2)
+        return Behaviour(ready_after=9 if spec.rank.startswith("p") else 2000)
+
+    for node in cluster.nodes.values():
+        node.behaviour = behave
+    async with cluster.fleet() as fleet:
+        begin = cluster.clock.monotonic()
+        done = await start(cluster, fleet)
+        assert cluster.clock.monotonic() - begin < 60
+        found = steps(done)
+        assert done.state == "failed"
+        assert found["p1/0"][0] == "done"
+        assert found["decode/2"][0] == "failed"
+        assert found["decode/2"][1].startswith("exit 2")
+        assert found["decode/0"] == ("skipped", "decode/2 failed; this one was left as it is")
+        assert cluster.states(fleet)["decode/0"] is RankState.STARTING
+
+
+async def test_start_that_takes_too_long_leaves_ranks_as_they_are(cluster: Cluster) -> None:
+    for node in cluster.nodes.values():
+        node.behaviour = lambda _: Behaviour(ready_after=5000)
+    async with cluster.fleet(ready_deadline=120) as fleet:
+        done = await start(cluster, fleet)
+        assert done.state == "failed"
+        assert steps(done)["p1/0"][1] == "not ready within 2 min; left as it is"
+        assert set(cluster.states(fleet).values()) == {RankState.STARTING}
+
+
+async def test_cancelled_start_leaves_ranks_as_they_are(cluster: Cluster) -> None:
+    for node in cluster.nodes.values():
+        node.behaviour = lambda _: Behaviour(ready_after=100)
+    async with cluster.fleet() as fleet:
+        operation = await fleet.submit(StartRanks(ALL))
+        await cluster.clock.advance(5)
+        await cluster.drive(fleet.cancel(operation))
+        assert (await fleet.wait(operation)).state == "cancelled"
+        assert set(cluster.states(fleet).values()) == {RankState.STARTING}
+        with pytest.raises(ActionRefused, match="no rank decode/77"):
+            await fleet.submit(StartRanks(("decode/77",)))
+
+
+async def test_stop_takes_over_from_a_running_start(cluster: Cluster) -> None:
+    for node in cluster.nodes.values():
+        node.behaviour = lambda _: Behaviour(ready_after=100)
+    async with cluster.fleet() as fleet:
+        starting = await fleet.submit(StartRanks(ALL))
+        await cluster.clock.advance(5)
+        with pytest.raises(ActionRefused) as refused:
+            await fleet.submit(StartRanks(("p1/0",)))
+        assert refused.value.kind == "conflict"
+        done = await cluster.drive(fleet.wait(await fleet.submit(StopRanks(ALL))))
+        assert done.state == "done", done.error
+        assert (await cluster.drive(fleet.wait(starting))).state == "cancelled"
+        assert set(cluster.states(fleet).values()) == {RankState.STOPPED}
+
+
+async def test_rank_alone_cannot_join_a_group_that_serves(cluster: Cluster) -> None:
+    async with cluster.fleet() as fleet:
+        await start(cluster, fleet)
+        cluster.node_of("decode/3").kill("tiny", "decode/3")
+        await cluster.until(lambda: cluster.states(fleet)["decode/3"] is RankState.FAILED)
+        preview = await cluster.drive(fleet.preview(StartRanks(("decode/3",))))
+        assert [blocker.id for blocker in preview.blockers] == ["group:decode"]
+        assert "restart decode" in preview.blockers[0].remedy
+
+
+async def test_state_folder_that_cannot_be_written_is_a_blocker(cluster: Cluster) -> None:
+    cluster.nodes["node1"].state_dir_error = "/var/lib/pdtui: Permission denied"
+    async with cluster.fleet() as fleet:
+        preview = await cluster.drive(fleet.preview(StartRanks(("p1/0",))))
+        assert preview.blockers[0].id == "state:node1"
+        assert "state_dir" in preview.blockers[0].remedy
+
+
+async def test_journal_names_who_what_and_result_and_no_secret(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SSH_CLIENT", "198.51.100.7 50000 22")
+    async with cluster.fleet() as fleet:
+        await start(cluster, fleet)
+        preview = await cluster.drive(fleet.preview(RestartRanks(ALL)))
+        assert "export OMP_NUM_THREADS=" in "\n".join(preview.commands)
+        assert "very-secret" not in "\n".join(preview.commands)
+    text = (cluster.folder / "journal" / "journal.jsonl").read_text()
+    entries = [json.loads(line) for line in text.splitlines()]
+    began, ended = entries[0], entries[-1]
+    assert (began["who"], began["from"], began["event"]) == ("ann@desk", "198.51.100.7", "start")
+    assert began["ranks"] == list(ALL)
+    assert (ended["event"], ended["state"]) == ("start ended", "done")
+    assert ended["result"]["decode/0"].startswith("done")
+    assert "very-secret" not in text
+    for node in cluster.nodes.values():
+        assert [entry["event"] for entry in node.journal] == ["start", "start ended"]
+
+
+async def test_journal_that_cannot_be_written_stops_nothing(cluster: Cluster) -> None:
+    (cluster.folder / "journal").write_text("a file where a folder should be")
+    async with cluster.fleet() as fleet:
+        assert (await start(cluster, fleet)).state == "done"
+
+
+async def test_connection_lost_during_a_start_is_waited_for_then_named(cluster: Cluster) -> None:
+    for node in cluster.nodes.values():
+        node.behaviour = lambda _: Behaviour(ready_after=30)
+    async with cluster.fleet() as fleet:
+        waiting = asyncio.ensure_future(fleet.wait(await fleet.submit(StartRanks(ALL))))
+        await cluster.clock.advance(5)
+        cluster.nodes["node1"].cut()
+        await cluster.clock.advance(20)
+        cluster.nodes["node1"].restore()
+        cluster.nodes["node2"].cut()
+        done = await cluster.drive(waiting)
+        assert steps(done)["p1/0"][0] == "done"
+        assert steps(done)["p2/0"][0] == "failed"
+        assert "node2 is unreachable" in steps(done)["p2/0"][1]
