@@ -85,7 +85,7 @@ def test_stages_of_an_ascend_decode_rank() -> None:
         "(APIServer pid=1) INFO 11-30 13:06:47 [api_server.py:1] Starting vLLM API server 0 on http://1.2.3.4:7100\n"
         "(APIServer pid=1) INFO:     Application startup complete.\n"
     )
-    seen = stages(text.encode(), size=40)
+    seen = stages(text.encode(), size=8)
     whole = [
         "plugin", "configuration", "engine", "weights", "weights 1 %", "weights 63 %", "weights 100 %", "drafter",
         "drafter 50 %", "drafter 100 %", "weights loaded", "KV cache", "KV link", "warming up", "graphs 0 %",
