@@ -13,11 +13,28 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from pdtui.sim.npus import HARDWARE, Npus, SimPlatform
+from pdtui.sim.topology_file import TopologyFile
 
 HERE = Path(__file__).resolve().parent
 SYSTEM_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 MARKER = ".pdtui-simulation"
 """A root folder with this file in it was made by a simulation and may be emptied by the next."""
+MODELS = {
+    True: {
+        "architectures": ["DeepseekV3ForCausalLM"],
+        "model_type": "deepseek_v3",
+        "max_position_embeddings": 163840,
+        "num_hidden_layers": 61,
+        "n_routed_experts": 256,
+    },
+    False: {
+        "architectures": ["Qwen3ForCausalLM"],
+        "model_type": "qwen3",
+        "max_position_embeddings": 163840,
+        "num_hidden_layers": 64,
+    },
+}
+"""config.json of the simulated model: mixture of experts or not."""
 SHARDS = 24
 """Weight files of the simulated model."""
 
@@ -35,6 +52,8 @@ class Machine:
     container: str
     server_index: int
     speed: float
+    version: str
+    """Of vLLM, as installed on the node."""
 
     @property
     def tools(self) -> str:
@@ -65,30 +84,20 @@ def python() -> str:
     return str(Path(base).resolve())
 
 
-def build_shared(shared: Path, setup: tuple[str, ...], model_path: str) -> tuple[str, tuple[str, ...]]:
+def build_shared(shared: Path, source: TopologyFile) -> tuple[str, tuple[str, ...]]:
     """Write what all nodes share; return the model's path and the setup scripts' paths."""
     shared.mkdir(parents=True, exist_ok=True)
     library = shared / "lib"
     no_cache = shutil.ignore_patterns("__pycache__")
     shutil.copytree(HERE / "standin", library / "vllm_standin", ignore=no_cache, dirs_exist_ok=True)
     compileall.compile_dir(library, quiet=1)
-    model = shared / "models" / (Path(model_path).name or "model")
+    model = shared / "models" / (Path(source.model_path).name or "model")
     model.mkdir(parents=True, exist_ok=True)
-    (model / "config.json").write_text(
-        json.dumps(
-            {
-                "architectures": ["DeepseekV3ForCausalLM"],
-                "model_type": "deepseek_v3",
-                "max_position_embeddings": 163840,
-                "num_hidden_layers": 61,
-            }
-        ),
-        encoding="utf-8",
-    )
+    (model / "config.json").write_text(json.dumps(MODELS[source.is_moe]), encoding="utf-8")
     for number in range(1, SHARDS + 1):
         (model / f"model-{number:05d}-of-{SHARDS:05d}.safetensors").touch()
     scripts: list[str] = []
-    for script in setup:
+    for script in source.setup:
         path = shared / "image" / script.lstrip("/")
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(_setup_script(script), encoding="utf-8")
@@ -186,7 +195,7 @@ def _launcher(machine: Machine) -> str:
         "import sys\n"
         f"sys.path.insert(0, {str(machine.shared / 'lib')!r})\n"
         "from vllm_standin.main import main\n"
-        f"sys.exit(main({str(machine.folder)!r}, {machine.address!r}, {machine.speed!r}))\n"
+        f"sys.exit(main({str(machine.folder)!r}, {machine.address!r}, {machine.speed!r}, {machine.version!r}))\n"
     )
 
 

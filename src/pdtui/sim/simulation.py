@@ -80,9 +80,7 @@ class Simulation:
             subnet = Subnet()
             stack.callback(subnet.close)
             keys = await asyncio.to_thread(_Keys, self.root / "ssh")
-            model, setup = await asyncio.to_thread(
-                build_shared, self.root / "shared", self._source.setup, self._source.model_path
-            )
+            model, setup = await asyncio.to_thread(build_shared, self.root / "shared", self._source)
             for number, name in enumerate(self._source.nodes, 1):
                 machine = Machine(
                     name=name,
@@ -93,6 +91,7 @@ class Simulation:
                     container=self._source.container,
                     server_index=number - 1,
                     speed=self._speed,
+                    version=self._source.vllm_version,
                 )
                 npus = await asyncio.to_thread(build_node, machine)
                 processes = NodeProcesses(
@@ -130,7 +129,7 @@ class Simulation:
 
     @property
     def state_dir(self) -> Path:
-        """`runtime.state_dir` of the written file."""
+        """The folder that is each node's own where the kernel allows it."""
         return self.root / "state"
 
     @property
@@ -178,7 +177,8 @@ class Simulation:
                 key=keys.client,
                 known_hosts=keys.known_hosts,
                 config=config,
-                state_dir=str(self.state_dir),
+                # Without mounts of their own the nodes can only differ in their homes.
+                state_dir=str(self.state_dir) if self.isolated else "~/.local/state/pdtui",
                 model_path=model,
                 setup=setup,
             )

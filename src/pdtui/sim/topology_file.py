@@ -6,6 +6,7 @@ an environment stays as it was written. Comments go.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -83,6 +84,18 @@ class TopologyFile:
     def model_path(self) -> str:
         """Path of the weights."""
         return self._text("model", "path", "/models/model")
+
+    @property
+    def is_moe(self) -> bool:
+        """Whether the model is a mixture of experts."""
+        return self._text("model", "kind", "moe") != "dense"
+
+    @property
+    def vllm_version(self) -> str:
+        """Version of vLLM that goes with the file's vllm-ascend: the same number (versioning_policy.md)."""
+        value = _get(self._tree, "vllm_ascend")
+        text = value.value if isinstance(value, yaml.ScalarNode) else ""
+        return re.match(r"\d+(\.\d+)*|", text.lstrip("v"))[0] or "0.23.0"  # type: ignore[index]
 
     @property
     def setup(self) -> tuple[str, ...]:

@@ -1,0 +1,237 @@
+"""What one rank is, from its argv and environment, and the mistakes that vLLM finds before it starts processes."""
+
+import json
+import os
+from typing import Any
+
+from .log import traceback
+
+SERVE = "vllm/vllm/entrypoints/cli/serve.py:115:cmd:uvloop.run(run_server(args))"
+ENGINE_ARGS = (
+    "vllm/vllm/entrypoints/openai/api_server.py:214:build_async_engine_client_from_engine_args:"
+    "vllm_config = engine_args.create_engine_config(usage_context=usage_context)"
+)
+
+
+class Refused(Exception):
+    """vLLM ends before its engine exists; the text is what it prints, the exit status is 1."""
+
+
+def validation_error(model: str, text: str) -> str:
+    """Return pydantic's words for a value that a validator refused."""
+    return (
+        f"pydantic_core._pydantic_core.ValidationError: 1 validation error for {model}\n"
+        f"  Value error, {text} [type=value_error, input_value=ArgsKwargs((), {{'model_co...}}), "
+        "input_type=ArgsKwargs]\n    For further information visit https://errors.pydantic.dev/2.12/v/value_error"
+    )
+
+
+def check_platform() -> None:
+    """Refuse to start without CANN's variables, as an image's interactive shell sets them. Raises `Refused`."""
+    libraries = os.environ.get("LD_LIBRARY_PATH", "")
+    if (
+        os.environ.get("ASCEND_TOOLKIT_HOME") or os.environ.get("ASCEND_HOME_PATH")
+    ) and "ascend" in libraries.lower():
+        return
+    raise Refused(
+        traceback(
+            "vllm/vllm/plugins/__init__.py:67:load_plugins_by_group:func = plugin.load()",
+            "vllm-ascend/vllm_ascend/__init__.py:28:register:import torch_npu  # noqa: F401",
+            error="ImportError: libascend_hal.so: cannot open shared object file: No such file or directory",
+        )
+        + "\n"
+        + traceback(
+            "vllm/vllm/engine/arg_utils.py:1302:create_engine_config:device_config = DeviceConfig(device=...)",
+            "vllm/vllm/config/device.py:56:__post_init__:raise RuntimeError(",
+            error="RuntimeError: Failed to infer device type, please set the environment variable "
+            "`VLLM_LOGGING_LEVEL=DEBUG` to turn on verbose logging to help debug the issue.",
+        )
+    )
+
+
+class Config:
+    """One rank's settings. Raises `Refused` for what vLLM does not accept."""
+
+    def __init__(self, flags: dict[str, Any], node: str, address: str, speed: float, version: str) -> None:
+        self.flags = flags
+        self.node = node
+        self.address = address
+        self.speed = float(os.environ.get("PDTUI_SIM_SPEED", speed))
+        self.version = version
+        self.model = str(flags.get("model") or flags.get("model_tag") or "Qwen/Qwen3-0.6B")
+        self.served = list(flags.get("served-model-name") or [self.model])
+        self.host = flags.get("host") or "0.0.0.0"
+        self.port = int(flags.get("port", 8000))
+        self.tp = int(flags.get("tensor-parallel-size", 1))
+        self.pp = int(flags.get("pipeline-parallel-size", 1))
+        self.dp = int(flags.get("data-parallel-size", 1))
+        self.dp_rank = int(flags.get("data-parallel-rank", 0))
+        self.dp_address = str(flags.get("data-parallel-address", "127.0.0.1"))
+        self.rpc_port = int(flags.get("data-parallel-rpc-port", 29550))
+        self.max_num_seqs = int(flags.get("max-num-seqs", 256))
+        self.utilization = float(flags.get("gpu-memory-utilization", 0.9))
+        self.eager = bool(flags.get("enforce-eager", False))
+        self.expert_parallel = bool(flags.get("enable-expert-parallel", False))
+        self.block_size = int(flags.get("block-size", 128))
+        self.api_key = str(flags.get("api-key") or os.environ.get("VLLM_API_KEY", ""))
+        self.mtp = isinstance(flags.get("speculative-config"), dict)
+        self.kv: dict[str, Any] = flags.get("kv-transfer-config") or {}
+        self.connector = str(self.kv.get("kv_connector") or "")
+        self.role = str(self.kv.get("kv_role") or "")
+        self.kv_port = int(self.kv.get("kv_port", 14579))
+        self.host_ip = os.environ.get("VLLM_HOST_IP") or address
+        self.lease = float(os.environ.get("VLLM_MOONCAKE_ABORT_REQUEST_TIMEOUT") or 480)
+        self.rank = os.environ.get("PDTUI_RANK", "").partition(":")[2]
+        self.architecture = ""
+        self.max_model_len = 0
+        self.shards = 1
+        self._read_model()
+        self._check_parallel()
+        self._check_kv()
+        self.devices = self._devices()
+
+    @property
+    def bind_host(self) -> str:
+        """Where the API server binds: the node's address stands for all of the node's addresses."""
+        return self.address if self.host in ("0.0.0.0", "::", "localhost", "127.0.0.1") else self.host
+
+    @property
+    def world(self) -> int:
+        """Workers of this rank."""
+        return self.tp * self.pp
+
+    @property
+    def name(self) -> str:
+        """Suffix of the engine's process name."""
+        return f"_DP{self.dp_rank}" if self.dp > 1 else ""
+
+    @property
+    def is_producer(self) -> bool:
+        """Whether this rank hands out KV."""
+        return self.role in ("kv_producer", "kv_both")
+
+    def kv_base(self) -> int:
+        """Return the first KV handshake port of this rank: kv_port + DP rank x TP x PP (mooncake_connector.py)."""
+        return self.kv_port + self.dp_rank * self.tp * self.pp
+
+    def kv_handshake_port(self, worker: int) -> int | None:
+        """Return the port that a worker binds: producers of the pull connectors only, consumers of layerwise only."""
+        if "Layerwise" in self.connector:
+            return self.kv_port + self.dp_rank * self.tp + worker % self.tp if self.role == "kv_consumer" else None
+        if self.connector in ("MooncakeConnectorV1", "MooncakeHybridConnector", "MooncakeConnector"):
+            return self.kv_base() + worker if self.role == "kv_producer" else None
+        return None
+
+    def fingerprint(self) -> str:
+        """Return what has to be the same on every rank of a DP group."""
+        keys = ("max-model-len", "max-num-seqs", "enable-expert-parallel", "quantization", "dtype", "enforce-eager",
+                "speculative-config", "compilation-config")  # fmt: skip
+        parts: list[Any] = [self.model.rstrip("/").rpartition("/")[2], self.dp, self.tp, self.pp, self.connector]
+        return json.dumps([*parts, self.role, [self.flags.get(key) for key in keys]], sort_keys=True)
+
+    def _read_model(self) -> None:
+        path = os.path.join(self.model, "config.json")
+        try:
+            with open(path, encoding="utf-8") as file:
+                model = json.load(file)
+        except OSError:
+            text = "vllm/vllm/engine/arg_utils.py:650:__post_init__:self.model = get_model_path(self.model)"
+            raise Refused(
+                traceback(
+                    SERVE,
+                    text,
+                    "huggingface_hub/utils/_validators.py:133:validate_repo_id:raise HFValidationError(",
+                    error="huggingface_hub.errors.HFValidationError: Repo id must be in the form 'repo_name' or "
+                    f"'namespace/repo_name': '{self.model}'. Use `repo_type` argument if needed.",
+                )
+            ) from None
+        self.architecture = str((model.get("architectures") or ["DeepseekV3ForCausalLM"])[0])
+        longest = int(model.get("max_position_embeddings", 40960))
+        self.is_moe = "n_routed_experts" in model or "Moe" in self.architecture or "Deepseek" in self.architecture
+        self.max_model_len = int(self.flags.get("max-model-len", longest))
+        if self.max_model_len > longest and not os.environ.get("VLLM_ALLOW_LONG_MAX_MODEL_LEN"):
+            raise Refused(
+                traceback(
+                    SERVE,
+                    ENGINE_ARGS,
+                    error=validation_error(
+                        "ModelConfig",
+                        f"User-specified max_model_len ({self.max_model_len}) is greater than the derived max_model_len "
+                        f"(max_position_embeddings={longest} or model_max_length=None in model's config.json). To "
+                        "allow overriding this maximum, set the env var VLLM_ALLOW_LONG_MAX_MODEL_LEN=1.",
+                    ),
+                )
+            )
+        self.shards = sum(1 for name in os.listdir(self.model) if name.endswith(".safetensors")) or 1
+
+    def _check_parallel(self) -> None:
+        problem = ""
+        if not 0 <= self.dp_rank < max(self.dp, 1):
+            problem = f"data_parallel_rank ({self.dp_rank}) must be in the range [0, {self.dp})"
+        elif self.dp > 1 and "data-parallel-rank" in self.flags and not self.is_moe:
+            problem = "Non-MoE models do not support external data parallel mode."
+        if problem:
+            raise Refused(traceback(SERVE, ENGINE_ARGS, error=validation_error("ParallelConfig", problem)))
+
+    def _check_kv(self) -> None:
+        """Compare the connector's extra configuration with this rank's sizes (check_kv_extra_config)."""
+        if not self.connector:
+            return
+        known = ("MooncakeConnectorV1", "MooncakeHybridConnector", "MooncakeLayerwiseConnector", "MultiConnector",
+                 "AscendStoreConnector", "MooncakeConnectorStoreV1", "UCMConnector", "SfaRemoteD2HConnector")  # fmt: skip
+        if self.connector not in known:
+            text = f"Unsupported connector type: {self.connector}"
+            raise Refused(traceback(SERVE, ENGINE_ARGS, error=validation_error("VllmConfig", text)))
+        extra = self.kv.get("kv_connector_extra_config") or {}
+        for role, side in (("kv_producer", "prefill"), ("kv_consumer", "decode")):
+            block = extra.get(side)
+            if self.role != role or not isinstance(block, dict):
+                continue
+            for key, mine in (("tp_size", self.tp), ("dp_size", self.dp)):
+                if key in block and block[key] != mine:
+                    raise Refused(
+                        traceback(
+                            SERVE,
+                            ENGINE_ARGS,
+                            "vllm-ascend/vllm_ascend/utils.py:1238:check_kv_extra_config:raise ValueError(",
+                            error=f"ValueError: KV transfer '{side}' config has a conflicting {key.replace('_', ' ')}"
+                            f". Expected {mine}, but got {block[key]}.",
+                        )
+                    )
+
+    def connector_problem(self) -> str:
+        """Return the traceback with which the connector ends the engine, or an empty string."""
+        if not self.connector.startswith("Mooncake"):
+            return ""
+        place = "vllm-ascend/vllm_ascend/distributed/kv_transfer/kv_p2p/mooncake_connector.py:1021:__init__:"
+        extra = self.kv.get("kv_connector_extra_config") or {}
+        for side in ("prefill", "decode"):
+            if side not in extra:
+                code = f'assert "{side}" in vllm_config.kv_transfer_config.kv_connector_extra_config.keys()'
+                return traceback(place + code, error="AssertionError")
+            for key in ("tp_size", "dp_size"):
+                if key not in extra[side]:
+                    return traceback(place + f'assert "{key}" in {side}_config.keys()', error="AssertionError")
+        prefill, decode = extra["prefill"]["tp_size"], extra["decode"]["tp_size"]
+        if prefill < decode:
+            return traceback(
+                place + "raise ValueError(",
+                error=f"ValueError: prefill_tp_size: {prefill} must be greater than or equal to the decode_tp_size: "
+                f"{decode}",
+            )
+        if prefill % decode:
+            code = "assert self._prefill_tp_size % self._decode_tp_size == 0"
+            return traceback(
+                place + code, error="AssertionError: Prefill TP size must be divisible by Decode TP size."
+            )
+        return ""
+
+    def _devices(self) -> list[int]:
+        """Return the NPUs that this rank sees, by physical id."""
+        text = os.environ.get("ASCEND_RT_VISIBLE_DEVICES", "")
+        if text:
+            return [int(part) for part in text.split(",") if part.strip().isdigit()]
+        try:
+            return sorted(int(name) for name in os.listdir(os.path.join(self.node, "npu")))
+        except OSError:
+            return []

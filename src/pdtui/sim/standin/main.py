@@ -1,0 +1,403 @@
+"""The API server process of a rank: what `vllm serve` starts as, and what an operator sees as the rank."""
+
+import contextlib
+import gc
+import json
+import os
+import socket
+import sys
+import time
+from typing import Any
+
+from . import words
+from .completions import Completions, error
+from .config import SERVE, Config, Refused, check_platform
+from .engine import Engine
+from .flags import TOP_USAGE, BadCommand, parse
+from .kv import KvStore
+from .log import Log, put, traceback, uvicorn
+from .metrics import Metrics
+from .process import Pipe, Signals, Stopped, end, fork, reap
+from .server import Reply, Request, Server, as_json
+
+BLOCKS = 1170
+"""KV blocks of one rank."""
+
+ROUTES = (
+    ("/openapi.json", "GET, HEAD"), ("/docs", "GET, HEAD"), ("/redoc", "GET, HEAD"), ("/health", "GET"),
+    ("/load", "GET"), ("/ping", "POST"), ("/ping", "GET"), ("/tokenize", "POST"), ("/detokenize", "POST"),
+    ("/v1/models", "GET"), ("/version", "GET"), ("/v1/responses", "POST"), ("/v1/chat/completions", "POST"),
+    ("/v1/completions", "POST"), ("/v1/embeddings", "POST"), ("/metrics", "GET"),
+)  # fmt: skip
+
+LOGO = (
+    "       █     █     █▄   ▄█",
+    " ▄▄ ▄█ █     █     █ ▀▄▀ █  version {version}",
+    "  █▄█▀ █     █     █     █  model   {model}",
+    "   ▀▀  ▀▀▀▀▀ ▀▀▀▀▀ ▀     ▀",
+)
+
+
+class Failed(Exception):
+    """The server ends with status 1; the text is its last traceback."""
+
+
+def main(node: str, address: str, speed: float, version: str) -> int:
+    """Run the command line in sys.argv; returns the exit status."""
+    argv = sys.argv[1:]
+    if argv[:1] in (["--version"], ["-v"]):
+        put(f"{version}\n")
+        return 0
+    if argv[:1] != ["serve"]:
+        put(f"{TOP_USAGE}vllm: error: argument subparser: invalid choice: {' '.join(argv[:1])!r}\n", 2)
+        return 2
+    signals = Signals()
+    log = Log("APIServer")
+    try:
+        stamp = time.strftime("%m-%d %H:%M:%S")
+        put(f"INFO {stamp} [__init__.py:44] Available plugins for group vllm.platform_plugins:\n")
+        put(f"INFO {stamp} [__init__.py:46] - ascend -> vllm_ascend:register\n")
+        signals.pause(0.5 / max(speed, 0.01))
+        check_platform()
+        put(f"INFO {stamp} [__init__.py:239] Platform plugin ascend is activated\n")
+        config = Config(parse(argv[1:]), node, address, speed, version)
+        return Rank(config, signals, log).run()
+    except BadCommand as problem:
+        put(str(problem), 2)
+        return 2
+    except (Refused, Failed) as problem:
+        put(f"{problem}\n", 2)
+        return 1
+    except Stopped:
+        return 0
+
+
+class Rank:
+    """One rank from its API server's view."""
+
+    def __init__(self, config: Config, signals: Signals, log: Log) -> None:
+        self.config = config
+        self.signals = signals
+        self.log = log
+        self.engine: Pipe | None = None
+        self.engine_pid = 0
+        self.coordinator_pid = 0
+        self.worker_pids: list[int] = []
+        self.metrics = Metrics(config.dp_rank, config.served[0], config.block_size, BLOCKS)
+        self.kv = KvStore(config, self.metrics, log)
+        self.completions = Completions(config, self.metrics, self.kv, log, self._kill_engine)
+        self.server: Server | None = None
+        self._record = f"{config.node}/run/vllm/{os.getpid()}"
+
+    def run(self) -> int:
+        """Start, serve, end. Raises `Failed`, `Stopped` while there is nothing to shut down yet."""
+        self._announce()
+        listener = self._bind_api()
+        self._pause(0.6)
+        try:
+            self._start_engine(listener)
+            self._await_engine()
+            self._serve(listener)
+        except Stopped:
+            self._shut_down()
+            return 0
+        finally:
+            with contextlib.suppress(OSError):
+                os.unlink(self._record)
+            listener.close()
+        return 1
+
+    def _pause(self, seconds: float) -> None:
+        self.signals.pause(seconds / self.config.speed)
+
+    def _announce(self) -> None:
+        config, log = self.config, self.log
+        log.info("utils.py:299", "")
+        for line in LOGO:
+            log.info("utils.py:299", line.format(version=config.version, model=config.model))
+        log.info("utils.py:299", "")
+        shown = {name.replace("-", "_"): value for name, value in config.flags.items()}
+        log.info("utils.py:233", f"non-default args: {shown}")
+        self._pause(0.4)
+        log.info("model.py:514", f"Resolved architecture: {config.architecture}")
+        log.info("model.py:1661", f"Using max model len {config.max_model_len}")
+        if "max-num-batched-tokens" in config.flags:
+            tokens = config.flags["max-num-batched-tokens"]
+            log.info("scheduler.py:226", f"Chunked prefill is enabled with max_num_batched_tokens={tokens}.")
+        if config.eager:
+            log.warning("vllm.py:601", "Enforce eager set, disabling torch.compile and CUDAGraphs.")
+
+    def _bind_api(self) -> socket.socket:
+        """Bind the API port; it is listened on only when the engine is ready."""
+        listener = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            listener.bind((self.config.bind_host, self.config.port))
+        except OSError as problem:
+            listener.close()
+            what = "[Errno 98] Address already in use" if problem.errno == 98 else str(problem)
+            frame = "vllm/vllm/entrypoints/openai/api_server.py:1934:setup_server:sock = create_server_socket(sock_addr)"
+            raise Failed(traceback(SERVE, frame, error=f"OSError: {what}")) from None
+        return listener
+
+    def _bind_rpc(self) -> socket.socket | None:
+        config = self.config
+        if config.dp < 2 or config.dp_rank != 0:
+            return None
+        listener = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            listener.bind((config.dp_address, config.rpc_port))
+            listener.listen(config.dp + 8)
+        except OSError as problem:
+            listener.close()
+            what = "Address already in use" if problem.errno == 98 else "Cannot assign requested address"
+            frame = "vllm/vllm/v1/engine/utils.py:861:launch_core_engines:handshake_socket = zmq_socket_ctx(...)"
+            where = f"(addr='tcp://{config.dp_address}:{config.rpc_port}')"
+            raise Failed(traceback(SERVE, frame, error=f"zmq.error.ZMQError: {what} {where}")) from None
+        return listener
+
+    def _start_engine(self, listener: socket.socket) -> None:
+        config = self.config
+        rpc = self._bind_rpc()
+        gc.collect()
+        gc.freeze()
+        read, write = os.pipe()
+        if rpc is not None:
+            coordinator_ends = _coordinator_body(read, write)
+            self.coordinator_pid, pipe = fork("VLLM::DPCoordinator", coordinator_ends, [listener, rpc])
+            pipe.close()
+            place = "utils.py:785"
+            self.log.info(place, f"Started DP Coordinator process (PID: {self.coordinator_pid})")
+        os.close(read)
+        # The engine keeps the other end of the coordinator's pipe: the coordinator ends with it.
+        body = _engine_body(config, rpc)
+        self.engine_pid, self.engine = fork(f"VLLM::EngineCore{config.name}", body, [listener])
+        os.close(write)
+        if rpc is not None:
+            rpc.close()
+        self._write_record()
+
+    def _write_record(self) -> None:
+        """Leave word of this rank where the simulator's faults look for ranks."""
+        os.makedirs(os.path.dirname(self._record), exist_ok=True)
+        pids = [os.getpid(), self.engine_pid, *self.worker_pids]
+        pids += [self.coordinator_pid] if self.coordinator_pid else []
+        with open(f"{self._record}.new", "w", encoding="utf-8") as file:
+            json.dump({"rank": self.config.rank, "port": self.config.port, "pids": pids}, file)
+        os.replace(f"{self._record}.new", self._record)
+
+    def _await_engine(self) -> None:
+        while self.engine is not None:
+            self.signals.wait([self.engine])
+            for message in self.engine.receive():
+                if "ready" in message:
+                    return
+                if "workers" in message:
+                    self.worker_pids = message["workers"]
+                    self._write_record()
+                elif "bye" in message:
+                    self._pause(1.0)
+            if not self.engine.open:
+                # TERM to every process of the rank may have reached the engine first.
+                self.signals.pause(0.3)
+                self._end_children(0.5)
+                frame = "vllm/vllm/v1/engine/utils.py:1021:wait_for_engine_startup:raise RuntimeError("
+                text = "RuntimeError: Engine core initialization failed. See root cause above. Failed core proc(s): {}"
+                raise Failed(traceback(SERVE, frame, error=text))
+
+    def _serve(self, listener: socket.socket) -> None:
+        config, log = self.config, self.log
+        self._pause(0.3)
+        log.info("api_server.py:1674", "Supported tasks: ['generate']")
+        log.info("api_server.py:1988", f"Starting vLLM API server 0 on http://{config.host}:{config.port}")
+        log.info("launcher.py:38", "Available routes are:")
+        for route, methods in ROUTES:
+            log.info("launcher.py:46", f"Route: {route}, Methods: {methods}")
+        try:
+            listener.listen(512)
+        except OSError as problem:
+            self._end_children(3.0)
+            what = f"[Errno {problem.errno}] error while attempting to bind on address: address already in use"
+            raise Failed(f"ERROR:    {what}") from None
+        access_log = not config.flags.get("disable-uvicorn-access-log", False)
+        self.server = Server(listener, self._handle, access_log=access_log)
+        uvicorn(f"Started server process [{os.getpid()}]")
+        uvicorn("Waiting for application startup.")
+        uvicorn("Application startup complete.")
+        self._loop(listener, self.server)
+
+    def _loop(self, listener: socket.socket, server: Server) -> None:
+        engine = self.engine
+        stats_at = time.monotonic() + 10
+        before = self.metrics.snapshot()
+        was_busy = False
+        while engine is not None:
+            ready = self.signals.wait([listener, engine], 1.0)
+            if listener in ready:
+                server.accept()
+            if engine in ready:
+                for message in engine.receive():
+                    self._from_engine(engine, message)
+                if not engine.open:
+                    self._engine_died()
+                    return
+            self.kv.expire()
+            if time.monotonic() >= stats_at:
+                stats_at += 10
+                now = self.metrics.snapshot()
+                busy = now != before or self.metrics.running > 0
+                if busy or was_busy:
+                    self._log_stats(before, now)
+                before, was_busy = now, busy
+
+    def _from_engine(self, engine: Pipe, message: dict[str, Any]) -> None:
+        if "pull" in message:
+            answer = self.kv.handshake(message["request"])
+            engine.send({"pulled": message["pull"], "worker": message["worker"], "answer": answer})
+        elif "bye" in message:
+            # Its SIGTERM was most likely meant for all of us.
+            self.signals.pause(1.0)
+
+    def _log_stats(self, before: tuple[float, float], now: tuple[float, float]) -> None:
+        metrics = self.metrics
+        self.log.info(
+            "loggers.py:248",
+            f"Engine {self.config.dp_rank:03d}: Avg prompt throughput: {(now[0] - before[0]) / 10:.1f} tokens/s, "
+            f"Avg generation throughput: {(now[1] - before[1]) / 10:.1f} tokens/s, Running: {metrics.running} reqs, "
+            f"Waiting: {metrics.waiting} reqs, GPU KV cache usage: {metrics.usage * 100:.1f}%, "
+            "Prefix cache hit rate: 0.0%",
+        )
+
+    def _kill_engine(self) -> None:
+        if self.engine is not None:
+            self.engine.send({"assert": True})
+
+    def _engine_died(self) -> None:
+        """Go down with the engine: /health answers 503 for a moment, then the server ends."""
+        log = self.log
+        self.completions.dead.set()
+        if reap(self.engine_pid) == -9:
+            name = f"EngineCore{self.config.name or '_0'}"
+            log.error("core_client.py:600", f"Engine core proc {name} died unexpectedly, shutting down client.")
+        log.error(
+            "async_llm.py:535",
+            "AsyncLLM output_handler failed.\n"
+            + traceback(
+                "vllm/vllm/v1/engine/async_llm.py:487:output_handler:outputs = await engine_core.get_output_async()",
+                error="vllm.v1.engine.exceptions.EngineDeadError: EngineCore encountered an issue. See stack trace "
+                "(above) for the root cause.",
+            ),
+        )
+        with contextlib.suppress(Stopped):
+            self.signals.pause(0.5)
+        uvicorn("Shutting down")
+        uvicorn("Waiting for application shutdown.")
+        uvicorn("Application shutdown complete.")
+        uvicorn(f"Finished server process [{os.getpid()}]")
+        if self.server is not None:
+            self.server.close()
+        self._end_children(1.0)
+
+    def _shut_down(self) -> None:
+        log = self.log
+        log.info("launcher.py:254", "[shutdown] API server: shutdown triggered")
+        log.info("launcher.py:270", "[shutdown] API server: stopping engine client mode=abort timeout=0s")
+        log.info("core_client.py:770", "[shutdown] MPClient: start timeout=0s")
+        log.info("core_client.py:772", "[shutdown] MPClient: stopping engine manager")
+        name = f"EngineCore{self.config.name}"
+        log.info("utils.py:628", f"[shutdown] Process manager: send sigterm to process {name}")
+        self._end_children(5.0)
+        log.info("core_client.py:774", "[shutdown] MPClient: engine manager stopped")
+        log.info("core_client.py:777", "[shutdown] MPClient: complete")
+        log.info("launcher.py:279", "[shutdown] API server: engine client stopped")
+        log.info("launcher.py:304", "[shutdown] API server: shutting down FastAPI HTTP server")
+        self.completions.dead.set()
+        if self.server is not None:
+            uvicorn("Shutting down")
+            uvicorn("Waiting for application shutdown.")
+            uvicorn("Application shutdown complete.")
+            self.server.close()
+
+    def _end_children(self, seconds: float) -> None:
+        for pid in (self.engine_pid, self.coordinator_pid):
+            if pid and end(pid, seconds):
+                self.log.warning(
+                    "utils.py:653", f"[shutdown] Process manager: force killing remaining process pid {pid}"
+                )
+
+    # -- HTTP --
+
+    def _handle(self, request: Request) -> Reply:
+        reply = self._route(request)
+        self.metrics.http(request.path, request.method, reply.status)
+        return reply
+
+    def _route(self, request: Request) -> Reply:
+        config = self.config
+        path, method = request.path, request.method
+        if path in ("/health", "/ping"):
+            return Reply(503 if self.completions.dead.is_set() else 200, kind="")
+        if path == "/metrics":
+            text = self.metrics.text().encode()
+            return Reply(body=text, kind="text/plain; version=0.0.4; charset=utf-8")
+        if path == "/version":
+            return as_json({"version": config.version})
+        if path == "/load":
+            return as_json({"server_load": 0})
+        if (
+            config.api_key
+            and path.startswith("/v1")
+            and request.headers.get("authorization") != f"Bearer {config.api_key}"
+        ):
+            return as_json({"error": "Unauthorized"}, 401)
+        if path == "/v1/models":
+            return as_json({"object": "list", "data": [self._model(name) for name in config.served]})
+        if path in ("/v1/completions", "/v1/chat/completions"):
+            if method != "POST":
+                return as_json({"detail": "Method Not Allowed"}, 405)
+            return self.completions.handle(request, chat=path.endswith("chat/completions"))
+        if path == "/tokenize" and method == "POST":
+            return self._tokenize(request)
+        return as_json({"detail": "Not Found"}, 404)
+
+    def _model(self, name: str) -> dict[str, Any]:
+        return {
+            "id": name,
+            "object": "model",
+            "created": int(time.time()),
+            "owned_by": "vllm",
+            "root": self.config.model,
+            "parent": None,
+            "max_model_len": self.config.max_model_len,
+            "permission": [],
+        }
+
+    def _tokenize(self, request: Request) -> Reply:
+        try:
+            body = json.loads(request.body)
+            text = words.chat_text(body["messages"]) if "messages" in body else str(body["prompt"])
+        except (ValueError, KeyError, TypeError, AttributeError) as problem:
+            return error(400, "BadRequestError", str(problem))
+        count = words.count(text)
+        longest = self.config.max_model_len
+        return as_json(
+            {"count": count, "max_model_len": longest, "tokens": list(range(count)), "token_strs": None}
+        )
+
+
+def _engine_body(config: Config, rpc: socket.socket | None) -> Any:
+    return lambda pipe: Engine(config, pipe, rpc).run()
+
+
+def _coordinator_body(read: int, write: int) -> Any:
+    """Return the body of the coordinator: it does nothing here but be there, until TERM or the engine's end."""
+
+    def body(pipe: Pipe) -> int:
+        pipe.close()
+        os.close(write)
+        with contextlib.suppress(Stopped):
+            Signals().wait([read])
+        return 0
+
+    return body

@@ -1,0 +1,161 @@
+"""What the processes of a rank have in common: titles, signals, pipes and waiting."""
+
+import contextlib
+import json
+import os
+import select
+import signal
+import socket
+import sys
+import time
+from collections.abc import Callable
+from typing import Any
+
+
+class Stopped(Exception):
+    """SIGTERM or SIGINT came; the text is the signal's name."""
+
+
+class Signals:
+    """Turns SIGTERM and SIGINT into something that `select` sees."""
+
+    def __init__(self) -> None:
+        self.received = ""
+        self.wake, woken = os.pipe()
+        os.set_blocking(self.wake, False)
+        os.set_blocking(woken, False)
+        signal.set_wakeup_fd(woken, warn_on_full_buffer=False)
+        for number in (signal.SIGTERM, signal.SIGINT):
+            signal.signal(number, self._note)
+        signal.signal(signal.SIGCHLD, lambda *_: None)
+        signal.signal(signal.SIGPIPE, signal.SIG_IGN)
+
+    def _note(self, number: int, _: Any) -> None:
+        self.received = self.received or signal.Signals(number).name
+
+    def wait(self, readers: list[Any], seconds: float | None = None) -> list[Any]:
+        """Return the readers with something to read. Raises `Stopped` after a signal."""
+        if self.received:
+            raise Stopped(self.received)
+        ready, _, _ = select.select([self.wake, *readers], [], [], seconds)
+        if self.wake in ready:
+            with contextlib.suppress(BlockingIOError):
+                os.read(self.wake, 4096)
+            ready.remove(self.wake)
+        if self.received:
+            raise Stopped(self.received)
+        return ready
+
+    def pause(self, seconds: float, readers: list[Any] | None = None) -> list[Any]:
+        """Wait; returns early with what became readable. Raises `Stopped` after a signal."""
+        end = time.monotonic() + seconds
+        while (left := end - time.monotonic()) > 0:
+            ready = self.wait(readers or [], left)
+            if ready:
+                return ready
+        return self.wait(readers or [], 0)
+
+
+class Pipe:
+    """JSON lines between two processes of a rank."""
+
+    def __init__(self, end: socket.socket) -> None:
+        self._end = end
+        self._rest = b""
+        self.open = True
+
+    def fileno(self) -> int:
+        """Return the descriptor, for select."""
+        return self._end.fileno()
+
+    def send(self, message: dict[str, Any]) -> None:
+        """Send; the other side may be gone."""
+        with contextlib.suppress(OSError):
+            self._end.sendall(json.dumps(message).encode() + b"\n")
+
+    def receive(self) -> list[dict[str, Any]]:
+        """Read what is there; `open` turns false at the end of the pipe."""
+        try:
+            data = self._end.recv(65536)
+        except OSError:
+            data = b""
+        if not data:
+            self.open = False
+            return []
+        *lines, self._rest = (self._rest + data).split(b"\n")
+        return [json.loads(line) for line in lines]
+
+    def close(self) -> None:
+        """Close this side."""
+        self._end.close()
+
+
+def fork(title: str, body: Callable[[Pipe], int], close: list[Any]) -> tuple[int, Pipe]:
+    """Run `body` in a child with a pipe to us; `close` lists what the child must not keep open."""
+    ours, theirs = socket.socketpair()
+    pid = os.fork()
+    if pid:
+        theirs.close()
+        return pid, Pipe(ours)
+    status = 1
+    try:
+        ours.close()
+        for thing in close:
+            thing.close()
+        # The parent's waiting is its own.
+        signal.set_wakeup_fd(-1)
+        set_title(title)
+        status = body(Pipe(theirs))
+    except Exception:
+        sys.excepthook(*sys.exc_info())
+    finally:
+        os._exit(status)
+
+
+def set_title(title: str) -> None:
+    """Name the process as setproctitle does: the command name, and the command line overwritten in place."""
+    with contextlib.suppress(OSError), open("/proc/self/comm", "w", encoding="utf-8") as comm:
+        comm.write(title[:15])
+    with contextlib.suppress(OSError, ValueError, IndexError):
+        with open("/proc/self/stat", encoding="utf-8") as stat:
+            fields = stat.read().rpartition(")")[2].split()
+        start, end = int(fields[45]), int(fields[46])
+        if end > start:
+            with open("/proc/self/mem", "r+b", buffering=0) as memory:
+                memory.seek(start)
+                memory.write(title.encode()[: end - start - 1].ljust(end - start, b"\0"))
+
+
+def reap(pid: int) -> int | None:
+    """Return how a child ended (-N: by signal N), None while it runs."""
+    try:
+        done, status = os.waitpid(pid, os.WNOHANG)
+    except ChildProcessError:
+        return 0
+    return os.waitstatus_to_exitcode(status) if done else None
+
+
+def end(pid: int, seconds: float) -> bool:
+    """TERM to a child, KILL after `seconds`; True when KILL was needed."""
+    with contextlib.suppress(ProcessLookupError):
+        os.kill(pid, signal.SIGTERM)
+    deadline = time.monotonic() + seconds
+    while reap(pid) is None:
+        if time.monotonic() > deadline:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+            with contextlib.suppress(ChildProcessError):
+                os.waitpid(pid, 0)
+            return True
+        select.select([], [], [], 0.02)
+    return False
+
+
+def fault(node: str, name: str, rank: str, port: int) -> bool:
+    """Say whether a fault is switched on for this rank, known by its name or its API port."""
+    try:
+        with open(f"{node}/fault/{name}", encoding="utf-8") as file:
+            names = file.read().split()
+    except OSError:
+        return False
+    return rank in names or str(port) in names
