@@ -42,6 +42,8 @@ class LogView:
     """Lines that were never held: the log was longer than what was fetched, or a gap."""
     error: str = ""
     """Why nothing comes: no log yet, node unreachable."""
+    partial: str = ""
+    """A line that has not ended yet, as it stands: a progress bar. It is not counted and changes until it ends."""
 
 
 class FleetHandle(Protocol):

@@ -1,0 +1,96 @@
+"""Reads start-up milestones from the logs of starting ranks, holding no lines."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from contextlib import suppress
+
+from pdtui.clock import Clock
+from pdtui.errors import AgentError, AgentLost
+from pdtui.fleet.polling import closing
+from pdtui.readings.lines import LineSplitter
+from pdtui.readings.vllm_log import StageReader
+from pdtui.remote.interface import NodeAgent, NodeLink, RankRecord
+from pdtui.topology.plan import RankPlan
+
+_RETRY = 1.0
+
+
+class _Tail:
+    """One run of one rank."""
+
+    def __init__(self, run: int, path: str) -> None:
+        self.run = run
+        self.path = path
+        self.reader = StageReader()
+        self.task: asyncio.Task[None] | None = None
+        self._splitter = LineSplitter()
+        self._offset = 0
+
+    async def follow(self, link: NodeLink, clock: Clock) -> None:
+        """Read from the beginning until the server is up, over reconnects."""
+        while not self.reader.ready:
+            agent = link.rank_agent
+            if agent is not None:
+                with suppress(AgentLost, AgentError):
+                    await self._read(agent)
+            if not self.reader.ready:
+                await clock.sleep(_RETRY)
+
+    async def _read(self, agent: NodeAgent) -> None:
+        stream = agent.follow(self.path, offset=self._offset)
+        async with closing(stream):
+            async for chunk in stream:
+                for line in (*self._splitter.feed(chunk.data), self._splitter.partial):
+                    self.reader.feed(line)
+                self._offset = chunk.next_offset
+                if self.reader.ready:
+                    return
+
+
+class StageTails:
+    """Watches ranks while they start; implements `fleet.ranks.Stages`."""
+
+    def __init__(self, links: Mapping[str, NodeLink], *, clock: Clock) -> None:
+        self._links = links
+        self._clock = clock
+        self._tails: dict[str, _Tail] = {}
+
+    def watch(self, rank: RankPlan, record: RankRecord) -> None:
+        """Read the log of this run from now on; called again it does nothing."""
+        tail = self._tails.get(rank.id)
+        link = self._links.get(rank.node)
+        if (
+            link is None
+            or not record.log
+            or (tail is not None and (tail.run, tail.path) == (record.run, record.log))
+        ):
+            return
+        self.forget(rank.id)
+        tail = _Tail(record.run, record.log)
+        tail.task = asyncio.create_task(tail.follow(link, self._clock))
+        self._tails[rank.id] = tail
+
+    def stage(self, rank: str) -> str:
+        """Return the last milestone in words, or empty."""
+        tail = self._tails.get(rank)
+        return tail.reader.stage if tail is not None else ""
+
+    def was_ready(self, rank: str) -> bool:
+        """Return whether the log says that start-up was completed."""
+        tail = self._tails.get(rank)
+        return tail is not None and tail.reader.ready
+
+    def forget(self, rank: str) -> None:
+        """Stop reading."""
+        tail = self._tails.pop(rank, None)
+        if tail is not None and tail.task is not None:
+            tail.task.cancel()
+
+    async def close(self) -> None:
+        """Stop reading everything."""
+        tasks = [tail.task for tail in self._tails.values() if tail.task is not None]
+        for rank in list(self._tails):
+            self.forget(rank)
+        await asyncio.gather(*tasks, return_exceptions=True)
