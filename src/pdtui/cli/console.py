@@ -1,0 +1,73 @@
+"""`pdtui FILE`: the console on a topology file."""
+
+from __future__ import annotations
+
+import getpass
+import shlex
+import socket
+from pathlib import Path
+
+import click
+
+from pdtui.clock import SystemClock
+from pdtui.errors import FileError
+from pdtui.topology.findings import Finding, Severity
+from pdtui.topology.load import load
+from pdtui.topology.model import Topology
+from pdtui.topology.planner import make_plan
+
+
+@click.command("console")
+@click.argument("file", type=click.Path(path_type=Path))
+@click.option("--read-only", is_flag=True, help="refuse everything that changes the cluster")
+@click.option("--theme", default=None, metavar="NAME|FILE", help="dark, light, ansi16, one of your own, or a file")
+@click.option(
+    "--glyphs",
+    type=click.Choice(["unicode", "narrow", "ascii"]),
+    default="unicode",
+    help="narrow: for terminals that draw some signs two cells wide",
+)
+@click.option("--slow", is_flag=True, help="for bad links: paint once a second, no mouse")
+def command(file: Path, read_only: bool, theme: str | None, glyphs: str, slow: bool) -> int:
+    """Open the console on a topology file."""
+    from pdtui.console.terminal import prepare_textual, require_terminal
+
+    topology = _load(file)
+    require_terminal(f"pdtui status {shlex.quote(str(file))}")
+    prepare_textual(slow=slow)
+    from pdtui.console.app import run_console
+    from pdtui.fleet.engine import EngineThread
+
+    plan = make_plan(topology)
+    read_only = read_only or topology.safety.read_only
+    by = f"{getpass.getuser()}@{socket.gethostname()}"
+    with EngineThread(topology, plan, clock=SystemClock(), read_only=read_only, by=by) as handle:
+        return run_console(
+            handle,
+            theme=_theme(theme),
+            read_only=read_only,
+            glyphs=glyphs,  # type: ignore[arg-type]
+            slow=slow,
+        )
+
+
+def _load(file: Path) -> Topology:
+    """Return the checked topology; prints findings and raises `FileError` when there are errors."""
+    loaded = load(file)
+    errors = [finding for finding in loaded.findings if finding.severity is Severity.ERROR]
+    if loaded.topology is None or errors:
+        for finding in loaded.findings:
+            click.echo(_line(finding), err=True)
+        raise FileError(f"{file}: {len(errors)} error(s); no console", remedy=f"pdtui check {file}")
+    return loaded.topology
+
+
+def _line(finding: Finding) -> str:
+    return f"{finding.file}:{finding.line}:{finding.column}  {finding.severity}  {finding.rule}  {finding.message}"
+
+
+def _theme(value: str | None) -> str | Path | None:
+    """Return a file when the value looks like one."""
+    if value is not None and ("/" in value or value.endswith(".toml")):
+        return Path(value)
+    return value

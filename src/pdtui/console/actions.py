@@ -1,0 +1,258 @@
+"""The one registry of what keys do: bindings, footer, help, palette and key map ids are made from it.
+
+An action says, for a snapshot and a selection, what it would do now (`Offer`), or why it would not. The supervisor
+decides in the end; this only mirrors it, so that the footer does not promise what would be refused.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Literal
+
+from textual.binding import Binding, BindingType
+
+from pdtui.console.selection import Selection
+from pdtui.console.strings import S
+from pdtui.fleet.snapshot import ALIVE_STATES, RankState, RankStatus, Snapshot
+
+Group = Literal["act", "look", "move", "log", "console"]
+Scope = Literal["screen", "npus", "ranks", "log", "app"]
+
+
+@dataclass(frozen=True, slots=True)
+class Situation:
+    """What availability depends on."""
+
+    snapshot: Snapshot
+    selection: Selection
+    read_only: bool = False
+    headline_open: bool = False
+    """There is a headline and the selection is not on its subject."""
+
+
+@dataclass(frozen=True, slots=True)
+class Offer:
+    """What an action would do now."""
+
+    label: str
+    why_not: str = ""
+    """Empty when it can be done."""
+
+    @property
+    def enabled(self) -> bool:
+        """Whether it can be done now."""
+        return not self.why_not
+
+
+@dataclass(frozen=True)
+class Action:
+    """One thing that keys can do."""
+
+    id: str
+    keys: tuple[str, ...]
+    group: Group
+    scope: Scope
+    offer_of: Callable[[Situation], Offer | str] | None = None
+    """Returns an offer, or the label alone; None: always possible, under its own name."""
+    danger: bool = False
+    footer: int = 0
+    """Rank in the footer, small first; 0 never."""
+    key_label: str = ""
+    """How the footer and help write the key."""
+
+    @property
+    def label(self) -> str:
+        """Its name without a selection."""
+        return S.actions[self.id]
+
+    def available(self, situation: Situation) -> Offer:
+        """Return what it would do now, or why it would not."""
+        made = self.offer_of(situation) if self.offer_of else self.label
+        offer = Offer(made) if isinstance(made, str) else made
+        if self.danger and situation.read_only and offer.enabled:
+            return Offer(offer.label, S.why_read_only)
+        return offer
+
+    @property
+    def shown_key(self) -> str:
+        """The key as the footer writes it."""
+        return self.key_label or self.keys[0]
+
+
+def _targets(situation: Situation) -> list[RankStatus]:
+    found = (situation.snapshot.rank(rank) for rank in situation.selection.targets)
+    return [rank for rank in found if rank is not None]
+
+
+def _verb_label(situation: Situation, verb: str) -> str:
+    marks = situation.selection.marks
+    return S.offer_marked.format(verb=verb, n=len(marks)) if marks else verb
+
+
+_STARTABLE = (RankState.STOPPED, RankState.FAILED)
+
+
+def startable(situation: Situation) -> tuple[str, ...]:
+    """Return the ranks that `start` is about: the marked ones that do not run, else all that do not."""
+    marks = set(situation.selection.marks)
+    return tuple(
+        rank.id
+        for rank in situation.snapshot.ranks
+        if (rank.id in marks and rank.state in _STARTABLE if marks else rank.state is RankState.STOPPED)
+    )
+
+
+def failed_ranks(situation: Situation) -> tuple[str, ...]:
+    """Return the ranks that `restart failed` is about."""
+    return tuple(rank.id for rank in situation.snapshot.ranks if rank.state is RankState.FAILED)
+
+
+def _start(situation: Situation) -> Offer:
+    ids = startable(situation)
+    if situation.selection.marks:
+        label = S.offer_start_marked.format(n=len(ids))
+    elif len(ids) == len(situation.snapshot.ranks):
+        label = S.offer_start_all.format(n=len(ids))
+    else:
+        label = S.offer_start_stopped.format(n=len(ids))
+    return Offer(label) if ids else Offer(S.actions["start"], S.why_none_stopped)
+
+
+def _stop(situation: Situation) -> Offer:
+    label = _verb_label(situation, S.actions["stop"])
+    targets = _targets(situation)
+    if not targets:
+        return Offer(label, S.why_nothing_selected)
+    if not any(rank.state in ALIVE_STATES or rank.state is RankState.LOST for rank in targets):
+        return Offer(label, S.why_none_running)
+    return Offer(label)
+
+
+def _restart(situation: Situation) -> Offer:
+    label = _verb_label(situation, S.actions["restart"])
+    targets = _targets(situation)
+    if not targets:
+        return Offer(label, S.why_nothing_selected)
+    if all(rank.state is RankState.UNMANAGED for rank in targets):
+        return Offer(label, S.why_unmanaged)
+    return Offer(label)
+
+
+def _restart_failed(situation: Situation) -> Offer:
+    failed = set(failed_ranks(situation))
+    if not failed:
+        return Offer(S.actions["restart_failed"], S.why_none_failed)
+    groups = {rank.group for rank in situation.snapshot.ranks if rank.id in failed}
+    if len(groups) == 1:
+        group = groups.pop()
+        size = sum(rank.group == group for rank in situation.snapshot.ranks)
+        return Offer(S.offer_failed_group.format(group=group, n=size))
+    return Offer(S.offer_failed.format(n=len(failed)))
+
+
+def _needs_rank(name: str) -> Callable[[Situation], Offer]:
+    def offer(situation: Situation) -> Offer:
+        label = S.actions[name]
+        return Offer(label) if situation.selection.rank else Offer(label, S.why_no_rank)
+
+    return offer
+
+
+def _needs_node(name: str) -> Callable[[Situation], Offer]:
+    def offer(situation: Situation) -> Offer:
+        node = situation.selection.node
+        return Offer(f"{S.actions[name]} {node}") if node else Offer(S.actions[name], S.no_node)
+
+    return offer
+
+
+def _go(situation: Situation) -> Offer:
+    return Offer(S.offer_go if situation.headline_open else S.actions["go"])
+
+
+def _cancel(situation: Situation) -> Offer:
+    running = [operation for operation in situation.snapshot.operations if operation.state == "running"]
+    label = S.actions["cancel_operation"]
+    return Offer(label) if running else Offer(label, S.why_no_operation)
+
+
+ACTIONS: tuple[Action, ...] = (
+    Action("restart_failed", ("R",), "act", "screen", _restart_failed, danger=True, footer=1),
+    Action("start", ("S",), "act", "screen", _start, danger=True, footer=2),
+    Action("restart", ("r",), "act", "screen", _restart, danger=True, footer=3),
+    Action("stop", ("x",), "act", "screen", _stop, danger=True, footer=4),
+    Action("cancel_operation", ("X",), "act", "screen", _cancel, danger=True, footer=5),
+    Action("test", ("t",), "act", "screen", footer=9),
+    Action("poll", ("c",), "act", "screen", footer=10),
+    Action("edit", ("e",), "act", "screen"),
+    Action("shell", ("s",), "act", "screen", _needs_node("shell"), danger=True, footer=12),
+    Action("go", ("enter",), "look", "screen", _go),
+    Action("logs", ("l",), "look", "screen", _needs_rank("logs"), footer=7),
+    Action("describe", ("d",), "look", "screen", footer=8),
+    Action("metrics", ("m",), "look", "screen", _needs_rank("metrics"), footer=13),
+    Action("reasons", ("i",), "look", "screen", footer=14),
+    Action("events", ("E",), "look", "screen"),
+    Action("mode", ("v",), "look", "screen"),
+    Action("zoom", ("z",), "look", "screen"),
+    Action("next_tab", ("right_square_bracket",), "look", "screen", key_label="]"),
+    Action("previous_tab", ("left_square_bracket",), "look", "screen", key_label="["),
+    Action("mark", ("space",), "act", "ranks", footer=15),
+    Action("mark_range", ("M",), "act", "ranks"),
+    Action("filter", ("slash",), "look", "screen", key_label="/", footer=11),
+    Action("next_area", ("tab",), "move", "screen"),
+    Action("previous_area", ("shift+tab",), "move", "screen"),
+    Action("back", ("escape",), "move", "screen", key_label="esc"),
+    Action("log_search", ("slash",), "log", "log", key_label="/", footer=1),
+    Action("log_next", ("n",), "log", "log", footer=2),
+    Action("log_previous", ("N",), "log", "log"),
+    Action("log_follow", ("f",), "log", "log", footer=3),
+    Action("log_filter", ("ampersand",), "log", "log", key_label="&", footer=4),
+    Action("log_context", ("plus",), "log", "log", key_label="+"),
+    Action("log_wrap", ("w",), "log", "log", footer=5),
+    Action("log_times", ("T",), "log", "log"),
+    Action("log_copy", ("y",), "log", "log", footer=6),
+    Action("log_save", ("o",), "log", "log", footer=6),
+    Action("theme", ("ctrl+t",), "console", "screen"),
+    Action("palette", ("colon",), "console", "screen", key_label=":"),
+    Action("help", ("question_mark",), "console", "screen", key_label="?"),
+    Action("quit", ("q",), "console", "screen"),
+    Action("interrupt", ("ctrl+c",), "console", "app"),
+)
+
+BY_ID: Mapping[str, Action] = {action.id: action for action in ACTIONS}
+
+
+def bindings(scope: Scope) -> list[BindingType]:
+    """Return Textual's bindings of one scope; a widget's run on its screen. Their ids are the key map's."""
+    return [
+        Binding(
+            ",".join(action.keys),
+            f"screen.do('{action.id}')" if scope != "app" else f"app.do('{action.id}')",
+            action.label,
+            show=False,
+            id=action.id,
+            priority=scope == "app",
+        )
+        for action in ACTIONS
+        if action.scope == scope
+    ]
+
+
+def footer(situation: Situation) -> list[tuple[Action, Offer]]:
+    """Return what the footer may show, most important first.
+
+    What cannot be done now is left out, except for what read-only forbids: that is shown dimmed.
+    """
+    in_log = situation.selection.area == "detail" and situation.selection.tab == "log"
+    chosen: Iterable[Action] = (
+        action for action in ACTIONS if action.footer and (action.scope != "log") != in_log
+    )
+    if situation.selection.area != "ranks":
+        chosen = (action for action in chosen if action.scope != "ranks")
+    shown = []
+    for action in sorted(chosen, key=lambda action: action.footer):
+        offer = action.available(situation)
+        if offer.enabled or offer.why_not == S.why_read_only:
+            shown.append((action, offer))
+    return shown

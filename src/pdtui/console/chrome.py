@@ -1,0 +1,272 @@
+"""The lines around the areas: header, headline, titles, the NPU under the cursor, operations, footer."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from rich.style import Style
+
+from pdtui.console.actions import Offer, Situation, footer
+from pdtui.console.describe import hbm_text
+from pdtui.console.lines import Line, wrap
+from pdtui.console.look import Look
+from pdtui.console.selection import TABS, Tab
+from pdtui.console.strings import S
+from pdtui.console.timing import clock_time, count, duration, latency
+from pdtui.fleet.snapshot import NodeState, NodeStatus, OperationStatus, OperationStep, ServingStatus, Snapshot
+from pdtui.readings.verdict import Verdict
+from pdtui.text import clean_line
+from pdtui.topology.model import Topology
+
+NARROW = 100
+"""Below this width the header leaves out what the areas say anyway."""
+_WORD_STYLES = {
+    "SERVING": "good",
+    "DEGRADED": "warning",
+    "DOWN": "failed",
+    "STARTING": "starting",
+    "STOPPED": "dim",
+    "UNKNOWN": "unknown",
+}
+
+
+def header(snapshot: Snapshot, topology: Topology, look: Look, width: int, now: float, *, read_only: bool) -> Line:
+    """Return the line that answers «is it serving?»."""
+    styles, serving = look.styles, snapshot.serving
+    line = Line(look.glyphs.ellipsis).add(" ").add(snapshot.cluster, styles.cluster).add("  ")
+    if topology.safety.protected:
+        line.add(S.protected, styles.protected).add("  ")
+    word = S.serving[serving.word]
+    since = f" {duration(now - serving.since)}" if serving.since is not None else ""
+    line.add(f"{word}{since}", getattr(styles, _WORD_STYLES[serving.word]))
+    gap = "   " if width >= NARROW else "  "
+    for letter, ready, total in (
+        (S.role_short_prefill, serving.prefill_ready, serving.prefill_total),
+        (S.role_short_decode, serving.decode_ready, serving.decode_total),
+    ):
+        line.add(gap).add(f"{letter} ", styles.dim)
+        line.add(f"{ready}/{total}", styles.text if ready == total else styles.warning)
+    right = _header_right(snapshot, topology, look, width, now, read_only=read_only)
+    for part in _traffic(serving):
+        if line.length + len(gap) + len(part) + right.length + 1 <= width:
+            line.add(gap).add(part, styles.text)
+    return line.right(right, width)
+
+
+def _traffic(serving: ServingStatus) -> list[str]:
+    parts = []
+    if serving.running is not None:
+        parts.append(S.in_flight.format(n=serving.running))
+    if serving.tokens_per_s is not None:
+        parts.append(S.tokens_per_s.format(n=count(serving.tokens_per_s)))
+    if serving.ttft_s is not None:
+        parts.append(S.ttft.format(t=latency(serving.ttft_s)))
+    return parts
+
+
+def _header_right(
+    snapshot: Snapshot, topology: Topology, look: Look, width: int, now: float, *, read_only: bool
+) -> Line:
+    styles = look.styles
+    line = Line(look.glyphs.ellipsis)
+    if snapshot.file_changed:
+        line.add(S.file_changed, styles.warning).add("  ")
+    if read_only:
+        line.add(S.read_only, styles.read_only).add("  ")
+    if width >= NARROW:
+        line.add(f"{topology.platform}  {S.nodes.format(n=len(snapshot.nodes))}  ", styles.dim)
+    return line.add(f"{clock_time(now)} ", styles.dim)
+
+
+def headline(snapshot: Snapshot, look: Look, width: int, *, leads: bool) -> list[Line]:
+    """Return what is wrong in one sentence, on two lines where it is long. `leads`: enter goes there."""
+    wrong = snapshot.headline
+    if wrong is None:
+        return []
+    error = wrong.severity == "error"
+    style = look.styles.headline_error if error else look.styles.headline_warning
+    sign = look.glyphs.failed if error else look.glyphs.degraded
+    go = Line().add(f"{S.go_there} ", look.styles.key)
+    pieces = wrap(clean_line(wrong.message), width - 4 - (go.length + 1 if leads else 0))
+    lines = [Line(look.glyphs.ellipsis).add(f" {sign} {pieces[0].rstrip()} ", style)]
+    if len(pieces) > 1:
+        lines.append(Line(look.glyphs.ellipsis).add(f"   {''.join(pieces[1:]).rstrip()} ", style))
+    if leads:
+        lines[0].right(go, width)
+    return lines
+
+
+@dataclass(frozen=True, slots=True)
+class Title:
+    """What a rule says: a name, choices of which one is on, and a note at the right."""
+
+    name: str
+    choices: tuple[str, ...] = ()
+    chosen: int = -1
+    note: str = ""
+    key: str = ""
+
+
+def rule(title: Title, look: Look, width: int, *, focused: bool) -> Line:
+    """Return the thin line above an area, bright when it has the focus."""
+    styles, glyphs = look.styles, look.glyphs
+    bar = styles.rule_focused if focused else styles.rule
+    name_style = styles.title_focused if focused else styles.title
+    line = Line(glyphs.ellipsis).add(glyphs.rule, bar).add(f" {title.name} ", name_style)
+    right = Line(glyphs.ellipsis)
+    if title.note:
+        right.add(f" {title.note} ", styles.title).add(glyphs.rule, bar)
+    if title.choices and not focused and line.length + right.length + _cells(title) > width:
+        right = Line(glyphs.ellipsis)
+    if title.choices:
+        target = Line(glyphs.ellipsis)
+        if title.key:
+            target.add(f" {title.key}: ", styles.key)
+        for number, choice in enumerate(title.choices):
+            on = number == title.chosen
+            target.add("" if number == 0 else " ").add(
+                f"[{choice}]" if on else choice, name_style if on else styles.dim
+            )
+        if line.length + target.length + right.length + 2 <= width:
+            line.extend(target)
+        elif title.chosen >= 0:
+            line.add(f"[{title.choices[title.chosen]}]", name_style)
+    room = width - line.length - right.length
+    if room < 1:
+        return line.add(glyphs.rule * max(0, width - line.length), bar)
+    line.add(" " if title.choices else "").add(glyphs.rule * (room - (1 if title.choices else 0)), bar)
+    return line.extend(right)
+
+
+def _cells(title: Title) -> int:
+    """Return the cells that the choices of a title need."""
+    return sum(len(choice) + 1 for choice in title.choices) + 3 + (len(title.key) + 3 if title.key else 0)
+
+
+def detail_title(subject: str, tab: Tab, note: str) -> Title:
+    """Return the title of the detail pane with its tabs."""
+    names = {
+        "log": S.tab_log,
+        "describe": S.tab_describe,
+        "metrics": S.tab_metrics,
+        "reasons": S.tab_reasons,
+        "events": S.tab_events,
+        "test": S.tab_test,
+    }
+    shown = [one for one in TABS if one != "test" or tab == "test"]
+    return Title(subject, tuple(names[one] for one in shown), shown.index(tab), note)
+
+
+def npu_line(node: NodeStatus | None, npu: int | None, look: Look, width: int, now: float) -> Line:
+    """Return the NPU under the cursor in one line, with the key that shows more."""
+    styles = look.styles
+    line = Line(look.glyphs.ellipsis).add("  ")
+    if node is None:
+        return line
+    status = next((one for one in node.npus if one.id == npu), None)
+    if status is None or node.state is not NodeState.CONNECTED:
+        line.add(f"{node.name}  ", styles.title)
+        if node.error:
+            line.add(f"{node.error}  ", look.node(node.state)).add(node.remedy, styles.key_label)
+        else:
+            line.add(node.tool_error or (S.never_polled if npu is not None else node.facts), styles.dim)
+        return line
+    quiet = status.verdict in (Verdict.HEALTHY, Verdict.NA)
+    line.add(f"{S.npu_line.format(node=node.name, npu=status.id)}  ", styles.title)
+    words = S.verdicts[status.verdict]
+    if status.reasons:
+        words += f": {status.reasons[0].summary}"
+    line.add(f"{words}   ", styles.dim if quiet else look.verdict(status.verdict))
+    values = [hbm_text(status)]
+    if status.temperature_c is not None:
+        values.append(f"{status.temperature_c:.0f} °C")
+    if status.utilization is not None:
+        values.append(f"{status.utilization} %")
+    values += [status.rank, S.ago.format(t=duration(now - status.observed_at)) if status.observed_at else ""]
+    line.add("   ".join(value for value in values if value), styles.dim if quiet else styles.text)
+    return line if quiet else line.right(Line().add(f"{S.raw_output}  ", styles.key), width)
+
+
+_STEP_STYLES = {"waiting": "dim", "running": "starting", "done": "good", "failed": "failed", "skipped": "dim"}
+
+
+def _step_sign(state: str, look: Look) -> str:
+    glyphs = look.glyphs
+    return {
+        "waiting": glyphs.waiting,
+        "running": glyphs.starting,
+        "done": glyphs.ready,
+        "failed": glyphs.failed,
+        "skipped": "-",
+    }[state]
+
+
+def operation_lines(operation: OperationStatus, look: Look, now: float, most: int) -> list[Line]:
+    """Return an operation and its steps in at most `most` lines; with one line, only the step that counts."""
+    styles = look.styles
+    running = operation.state == "running"
+    state = operation.state
+    style = {"running": styles.starting, "done": styles.good, "failed": styles.failed, "cancelled": styles.warning}
+    sign = {"running": "running", "done": "done", "failed": "failed", "cancelled": "skipped"}[state]
+    first = Line(look.glyphs.ellipsis).add(f" {_step_sign(sign, look)} ", style[state])
+    first.add(f"{operation.verb} {target_words(operation.targets)}  ", styles.title_focused)
+    took = duration((operation.ended or now) - operation.since)
+    first.add(f"{S.operation_states[state]}  {took}", style[state])
+    first.add(f"  {S.operation_by.format(who=operation.by)}", styles.dim)
+    if operation.error:
+        first.add(f"  {operation.error}", styles.failed)
+    if most <= 1 or not running:
+        current = next((step for step in operation.steps if step.state == "running"), None)
+        if current is not None:
+            first.add(f"  {current.label}", styles.text).add(f"  {current.detail}", styles.dim)
+        return [first]
+    lines = [first]
+    for step in _steps_around(operation, most - 1):
+        line = Line(look.glyphs.ellipsis).add(f"   {_step_sign(step.state, look)} ", _step_style(step.state, look))
+        line.add(step.label, styles.text if step.state == "running" else styles.dim)
+        lines.append(line.add(f"  {step.detail}" if step.detail else "", styles.dim))
+    return lines
+
+
+def _step_style(state: str, look: Look) -> Style:
+    style: Style = getattr(look.styles, _STEP_STYLES[state])
+    return style
+
+
+def _steps_around(operation: OperationStatus, most: int) -> Sequence[OperationStep]:
+    running = next((i for i, step in enumerate(operation.steps) if step.state == "running"), 0)
+    start = max(0, min(running - most // 2, len(operation.steps) - most))
+    return operation.steps[start : start + most]
+
+
+def target_words(targets: Sequence[str]) -> str:
+    """Return up to two targets by name, else how many."""
+    return " ".join(targets) if len(targets) <= 2 else S.targets_many.format(n=len(targets))
+
+
+def footer_line(situation: Situation, look: Look, width: int, keys: Mapping[str, str]) -> Line:
+    """Return what the keys would do now, as many as fit, help always last."""
+    styles = look.styles
+    line = Line(look.glyphs.ellipsis).add(" ")
+    narrow = width < NARROW
+    tail = Line()
+    for key, name in ((":", "palette"), ("?", "help")):
+        if name == "help" or not narrow:
+            tail.add(f"{keys.get(name, key)} ", styles.key).add(f"{S.actions[name]} ", styles.key_label)
+    for action, offer in footer(situation):
+        label = action.label if narrow else offer.label
+        gap = "  " if narrow else "   "
+        piece = _footer_piece(keys.get(action.id, action.shown_key), label, gap, look, offer, danger=action.danger)
+        if line.length + piece.length + tail.length < width:
+            line.extend(piece)
+    return line.right(tail, width)
+
+
+def _footer_piece(key: str, label: str, gap: str, look: Look, offer: Offer, *, danger: bool) -> Line:
+    styles = look.styles
+    piece = Line(look.glyphs.ellipsis)
+    if not offer.enabled:
+        return piece.add(f"{key} {label}{gap}", styles.key_disabled)
+    piece.add(f"{key} ", styles.key_danger if danger else styles.key)
+    return piece.add(f"{label}{gap}", styles.key_label)

@@ -1,0 +1,77 @@
+"""From a key to a submitted intent: preview, dialog where something could be hurt, submit, refusals in words."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from dataclasses import replace
+from typing import Literal
+
+from pdtui.console.screens.dialog import Choice
+from pdtui.console.strings import S
+from pdtui.errors import ActionRefused, PdtuiError
+from pdtui.fleet.handle import FleetHandle
+from pdtui.fleet.intents import Intent, Preview, RestartRanks
+
+Severity = Literal["info", "good", "warning", "error"]
+Confirm = Callable[[list[Choice]], Awaitable[Intent | None]]
+Say = Callable[[str, Severity], None]
+
+
+class Conductor:
+    """Carries out what the operator asks for, through the fleet's handle."""
+
+    def __init__(self, handle: FleetHandle, *, confirm: Confirm, say: Say) -> None:
+        self._handle = handle
+        self._confirm = confirm
+        self._say = say
+
+    async def carry_out(self, intent: Intent) -> None:
+        """Preview, ask where it is dangerous or blocked, submit."""
+        try:
+            choices = await self._choices(intent)
+            preview = choices[0].preview
+            decided: Intent | None = intent
+            if preview.dangerous or preview.blockers or preview.needs_name:
+                decided = await self._confirm(choices)
+            if decided is None:
+                return
+            await self._handle.submit(decided)
+        except PdtuiError as error:
+            self._say(str(error).replace("\n", "  "), "error")
+        else:
+            self._say(S.submitted.format(title=preview.title), "info")
+
+    async def _choices(self, intent: Intent) -> list[Choice]:
+        """Return the ways to do it: for a MoE group also the named ranks alone."""
+        preview = await self._handle.preview(intent)
+        choices = [Choice(_label(preview), intent, preview)]
+        if isinstance(intent, RestartRanks) and intent.whole_group and len(preview.ids) > len(intent.ids):
+            alone = replace(intent, whole_group=False)
+            try:
+                second = await self._handle.preview(alone)
+            except ActionRefused:
+                return choices
+            names = " ".join(second.ids[:3]) + (f" +{len(second.ids) - 3}" if len(second.ids) > 3 else "")
+            choices.append(Choice(S.choice_only.format(ids=names), alone, second))
+        return choices
+
+    async def cancel(self, operation: str) -> None:
+        """Ask a running operation to stop."""
+        try:
+            await self._handle.cancel(operation)
+        except PdtuiError as error:
+            self._say(str(error).replace("\n", "  "), "error")
+        else:
+            self._say(S.cancel_asked.format(operation=operation), "info")
+
+    async def poll(self, node: str) -> None:
+        """Read the health of a node (all without one) now."""
+        self._say(S.polling.format(what=node or S.all_nodes), "info")
+        try:
+            await self._handle.poll_now((node,) if node else ())
+        except PdtuiError as error:
+            self._say(str(error).replace("\n", "  "), "error")
+
+
+def _label(preview: Preview) -> str:
+    return S.choice_group.format(n=len(preview.ids))

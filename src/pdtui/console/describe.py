@@ -1,0 +1,226 @@
+"""What is known about a rank, a node or an NPU, as rows of text; no widgets. Secrets are never in it."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from collections.abc import Sequence
+
+from pdtui.console.rank_order import device_list
+from pdtui.console.rows import BLANK, Row, heading, paragraphs
+from pdtui.console.strings import S
+from pdtui.console.timing import clock_time, count, duration, latency
+from pdtui.fleet.snapshot import NodeStatus, NpuStatus, RankStatus, Snapshot
+from pdtui.readings.verdict import Verdict
+from pdtui.topology.model import Role
+from pdtui.topology.plan import Plan, RankPlan
+
+_SECRET = re.compile(r"(TOKEN|SECRET|PASSWORD|PASSWD|CREDENTIAL|(?:^|[_-])(?:API[_-]?)?KEY)$", re.IGNORECASE)
+_VERDICT_STYLES = {Verdict.FAILED: "failed", Verdict.DEGRADED: "warning", Verdict.UNKNOWN: "unknown"}
+
+
+def _field(label: str, value: str, style: str = "text") -> list[Row]:
+    return [Row(value, style, label)] if value else []
+
+
+def _at(wall: float | None, now: float) -> str:
+    if wall is None:
+        return ""
+    return f"{clock_time(wall)}  {S.ago.format(t=duration(now - wall))}"
+
+
+def diagnosis_rows(rank: RankStatus) -> list[Row]:
+    """Return why a rank is as it is; empty when nothing is known to be wrong."""
+    diagnosis = rank.diagnosis
+    if diagnosis is None:
+        return []
+    rows = _field(S.why, diagnosis.summary, "failed" if rank.exit_status is not None else "warning")
+    rows += _field(S.first_cause, diagnosis.first_cause)
+    rows += _field(S.shown_by, diagnosis.line)
+    rows += _field(S.remedy, diagnosis.remedy, "key_label")
+    return rows
+
+
+def describe_rank(rank: RankStatus, plan: Plan, now: float) -> list[Row]:
+    """Return everything about a rank: how it is, what would be and was started, and where."""
+    planned = plan.by_id.get(rank.id)
+    state = S.rank_states[rank.state]
+    if rank.exit_status is not None:
+        text = S.exit_status if rank.exit_status >= 0 else S.signal
+        state = f"{state}  {text.format(n=abs(rank.exit_status))}"
+    rows = [heading(f"{rank.id}  {rank.role.value}")]
+    rows += _field(S.state, f"{state}  {duration(now - rank.since)}")
+    rows += diagnosis_rows(rank)
+    rows += _field(S.stage, rank.stage)
+    rows += _field(S.health, f"{rank.health}  ({clock_time(rank.observed_at)})" if rank.health else "")
+    rows += _field(S.node, f"{rank.node}  {planned.host if planned else ''}")
+    rows += _field(S.devices, device_list(rank.devices))
+    kv = f"  KV {_port_range(planned.kv_ports)}" if planned and planned.kv_ports else ""
+    rows += _field(S.ports, f"API {rank.api_port}{kv}")
+    rows += _field(S.process, str(rank.pid) if rank.pid is not None else "")
+    rows += _field(S.run_number, str(rank.run) if rank.run else "")
+    rows += _field(S.started_by, rank.by)
+    rows += _field(S.started, _at(rank.started, now))
+    rows += _field(S.ended, _at(rank.ended, now))
+    rows += _field(S.last_start, duration(rank.last_start_s) if rank.last_start_s is not None else "")
+    rows += _field(S.log_file, rank.log)
+    if rank.difference:
+        rows += [BLANK, heading(S.difference)]
+        rows += [Row(line, "warning", indent=2) for line in rank.difference]
+    rows += [BLANK, *command_rows(planned)]
+    return rows
+
+
+def command_rows(planned: RankPlan | None) -> list[Row]:
+    """Return the exact command and environment of a planned rank, secrets hidden."""
+    if planned is None:
+        return [Row(S.not_in_plan, "dim")]
+    rows = [heading(S.command)]
+    rows += [Row(line, indent=2 if number == 0 else 4) for number, line in enumerate(command_lines(planned.argv))]
+    rows += [BLANK, heading(S.environment)]
+    for name, value in planned.env.items():
+        rows.append(Row(f"{name}={S.hidden if _SECRET.search(name) else value}", indent=2))
+    return rows
+
+
+def command_lines(argv: Sequence[str]) -> list[str]:
+    """Return a command as shell words, one flag with its values a line, secrets hidden."""
+    lines: list[str] = []
+    hide = False
+    for word in argv:
+        name, equals, _ = word.partition("=")
+        if word.startswith("--"):
+            hide = bool(_SECRET.search(name))
+            lines.append(f"{name}={S.hidden}" if hide and equals else shlex.quote(word))
+            hide = hide and not equals
+            continue
+        shown = S.hidden if hide else shlex.quote(word)
+        if lines:
+            lines[-1] += f" {shown}"
+        else:
+            lines.append(shown)
+    return lines
+
+
+def _port_range(ports: tuple[int, ...]) -> str:
+    if len(ports) > 2 and ports[-1] - ports[0] == len(ports) - 1:
+        return f"{ports[0]}-{ports[-1]}"
+    return " ".join(str(port) for port in ports)
+
+
+def describe_node(node: NodeStatus, now: float) -> list[Row]:
+    """Return everything about a node."""
+    rows = [heading(node.name)]
+    rows += _field(S.node_host, node.host)
+    rows += _field(S.state, f"{S.node_states[node.state]}  {duration(now - node.since)}")
+    rows += _field(S.node_error, node.error, "failed")
+    rows += _field(S.node_error, node.tool_error, "warning")
+    rows += _field(S.remedy, node.remedy, "key_label")
+    rows += _field(S.node_facts, node.facts)
+    rows += _field(S.metric_age, _at(node.observed_at, now))
+    if abs(node.clock_offset) >= 0.5:
+        rows += _field(S.node_clock, f"{node.clock_offset:+.1f} s", "warning")
+    return rows
+
+
+def describe_npu(node: NodeStatus, npu: NpuStatus, now: float) -> list[Row]:
+    """Return everything about an NPU, with what was asked and answered."""
+    rows = [heading(S.npu_line.format(node=node.name, npu=npu.id))]
+    rows += _field(S.state, S.verdicts[npu.verdict], _VERDICT_STYLES.get(npu.verdict, "text"))
+    rows += _field(S.planned_rank, npu.rank)
+    rows += _field(S.link, npu.link or "")
+    rows += _field(S.net_health, npu.net_health or "")
+    rows += _field(S.vnic, npu.vnic or "")
+    rows += _field(S.npu_health, npu.health or "")
+    rows += _field(S.hbm, hbm_text(npu))
+    rows += _field(S.temperature, f"{npu.temperature_c:.0f} °C" if npu.temperature_c is not None else "")
+    rows += _field(S.utilization, f"{npu.utilization} %" if npu.utilization is not None else "")
+    rows += _field(S.power, f"{npu.power_w:.0f} W" if npu.power_w is not None else "")
+    rows += _field(S.metric_age, _at(npu.observed_at, now))
+    rows += [
+        Row(f"{pid}  {name}  {memory} MB", label=S.processes if number == 0 else " ")
+        for number, (pid, name, memory) in enumerate(npu.processes)
+    ]
+    for reason in npu.reasons:
+        style = _VERDICT_STYLES.get(reason.verdict, "text")
+        rows += [BLANK, Row(f"{S.verdicts[reason.verdict]}: {reason.summary}", style)]
+        rows += _field(S.metric_age, _at(reason.observed_at, now))
+        rows += _field(S.remedy, reason.remedy, "key_label")
+        rows += _field(S.asked, reason.command)
+        rows += paragraphs(reason.raw, indent=2)
+    return rows
+
+
+def hbm_text(npu: NpuStatus) -> str:
+    """Return `64.9 / 65.5 GB`, or nothing when it is not known."""
+    if npu.hbm_used_mb is None or not npu.hbm_total_mb:
+        return ""
+    return f"{npu.hbm_used_mb / 1000:.1f} / {npu.hbm_total_mb / 1000:.1f} GB"
+
+
+def reasons_rows(snapshot: Snapshot, rank: RankStatus | None, node: str, npu: int | None, now: float) -> list[Row]:
+    """Return what is wrong with the selection: the rank's diagnosis, its NPUs, the node."""
+    rows: list[Row] = []
+    if rank is not None and rank.diagnosis is not None:
+        rows += [heading(rank.id), *diagnosis_rows(rank), BLANK]
+    status = snapshot.node(node)
+    if status is None:
+        return rows or [Row(S.nothing_selected, "dim")]
+    if status.error or status.tool_error:
+        rows += [*describe_node(status, now), BLANK]
+    chosen = next((one for one in status.npus if one.id == npu), None)
+    if chosen is not None:
+        rows += [*describe_npu(status, chosen, now), BLANK]
+    devices = rank.devices if rank is not None and rank.node == node else ()
+    for other in status.npus:
+        if other is not chosen and other.id in devices and other.reasons:
+            rows += [*describe_npu(status, other, now), BLANK]
+    return rows or [Row(S.healthy_quiet, "dim")]
+
+
+def metrics_rows(rank: RankStatus | None, now: float) -> list[Row]:
+    """Return what a rank's /metrics said last."""
+    if rank is None:
+        return [Row(S.nothing_selected, "dim")]
+    metrics = rank.metrics
+    if metrics is None:
+        return [heading(rank.id), Row(S.no_metrics, "dim")]
+    width = 28
+
+    def row(label: str, value: str, style: str = "text") -> list[Row]:
+        return [Row(value, style, label, label_width=width)] if value else []
+
+    rows = [heading(rank.id)]
+    rows += row(S.metric_running, str(metrics.running) if metrics.running is not None else "")
+    rows += row(S.metric_waiting, str(metrics.waiting) if metrics.waiting is not None else "")
+    rows += row(S.metric_kv, f"{metrics.kv_usage * 100:.1f} %" if metrics.kv_usage is not None else "")
+    generation, prompt = metrics.generation_tokens_per_s, metrics.prompt_tokens_per_s
+    rows += row(S.metric_generation, count(generation) if generation is not None else "")
+    rows += row(S.metric_prompt, count(prompt) if prompt is not None else "")
+    rows += row(S.metric_ttft, latency(metrics.ttft_s) if metrics.ttft_s is not None else "")
+    rows += row(S.metric_tpot, latency(metrics.tpot_s) if metrics.tpot_s is not None else "")
+    if metrics.local_prefill_tokens is not None:
+        bad = rank.role is Role.DECODE and metrics.local_prefill_tokens > 0
+        rows += row(S.metric_local, count(metrics.local_prefill_tokens), "warning" if bad else "text")
+        if bad:
+            rows.append(Row(S.metric_local_note, "warning", indent=2))
+    rows += row(S.metric_age, _at(metrics.observed_at, now), "dim")
+    return rows
+
+
+_EVENT_STYLES = {"info": "text", "good": "good", "warning": "warning", "error": "failed"}
+
+
+def events_rows(snapshot: Snapshot) -> list[Row]:
+    """Return what happened, newest first."""
+    if not snapshot.events:
+        return [Row(S.no_events, "dim")]
+    return [
+        Row(
+            f"{event.subject}  {event.message}",
+            _EVENT_STYLES[event.severity],
+            clock_time(event.at),
+            label_width=10,
+        )
+        for event in reversed(snapshot.events)
+    ]

@@ -1,0 +1,136 @@
+"""Signs in three sets: for most terminals, for those that draw ambiguous characters two cells wide, for ASCII.
+
+East-Asian terminals (PuTTY, mintty, older iTerm in a Chinese locale) draw characters of width class «ambiguous»
+(`·` `▲` `─` `…` `→`) two cells wide and shear every column behind them; `narrow` uses none of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Literal
+
+from pdtui.fleet.snapshot import RankState
+from pdtui.readings.verdict import Verdict
+
+GlyphSet = Literal["unicode", "narrow", "ascii"]
+
+
+@dataclass(frozen=True, slots=True)
+class Glyphs:
+    """One set of signs; each is one cell wide unless it says otherwise."""
+
+    name: GlyphSet
+    healthy: str
+    degraded: str
+    failed: str
+    unknown: str
+    ready: str
+    starting: str
+    stopping: str
+    stopped: str
+    unmanaged: str
+    waiting: str
+    cursor: str
+    mark: str
+    rule: str
+    pipe: str
+    tee: str
+    separator: str
+    ellipsis: str
+    """One cell, except in `narrow` and `ascii` (two)."""
+    arrow: str
+    """One or two cells."""
+
+    def verdict(self, verdict: Verdict) -> str:
+        """Return the sign of an NPU's verdict; blank where it does not apply."""
+        return {
+            Verdict.HEALTHY: self.healthy,
+            Verdict.DEGRADED: self.degraded,
+            Verdict.FAILED: self.failed,
+            Verdict.UNKNOWN: self.unknown,
+            Verdict.NA: " ",
+        }[verdict]
+
+    def rank(self, state: RankState) -> str:
+        """Return the sign of a rank's state."""
+        return {
+            RankState.UNKNOWN: self.unknown,
+            RankState.STOPPED: self.stopped,
+            RankState.STARTING: self.starting,
+            RankState.READY: self.ready,
+            RankState.UNHEALTHY: self.degraded,
+            RankState.STALLED: self.degraded,
+            RankState.STOPPING: self.stopping,
+            RankState.FAILED: self.failed,
+            RankState.LOST: self.unknown,
+            RankState.UNMANAGED: self.unmanaged,
+            RankState.UNKEPT: self.ready,
+        }[state]
+
+
+UNICODE = Glyphs(
+    name="unicode",
+    healthy="·",
+    degraded="▲",
+    failed="✖",
+    unknown="?",
+    ready="✓",
+    starting="◐",
+    stopping="◑",
+    stopped="○",
+    unmanaged="◇",
+    waiting="·",
+    cursor="▸",
+    mark="*",
+    rule="─",
+    pipe="│",
+    tee="┬",
+    separator="·",
+    ellipsis="…",
+    arrow="→",
+)
+NARROW = Glyphs(
+    name="narrow",
+    healthy=".",
+    degraded="!",
+    failed="✖",
+    unknown="?",
+    ready="✓",
+    starting="~",
+    stopping="~",
+    stopped="-",
+    unmanaged="%",
+    waiting=".",
+    cursor=">",
+    mark="*",
+    rule="-",
+    pipe="|",
+    tee="+",
+    separator="-",
+    ellipsis="..",
+    arrow="->",
+)
+ASCII = Glyphs(
+    name="ascii",
+    healthy=".",
+    degraded="!",
+    failed="X",
+    unknown="?",
+    ready="+",
+    starting="~",
+    stopping="~",
+    stopped="-",
+    unmanaged="%",
+    waiting=".",
+    cursor=">",
+    mark="*",
+    rule="-",
+    pipe="|",
+    tee="+",
+    separator="-",
+    ellipsis="..",
+    arrow="->",
+)
+
+GLYPH_SETS: Mapping[str, Glyphs] = {glyphs.name: glyphs for glyphs in (UNICODE, NARROW, ASCII)}

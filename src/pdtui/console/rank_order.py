@@ -1,0 +1,88 @@
+"""Order and filter of the list of ranks; no widgets."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+
+from pdtui.console.strings import S
+from pdtui.errors import UsageError
+from pdtui.fleet.snapshot import WRONG_STATES, RankState, RankStatus
+
+_MOVING = frozenset({RankState.STARTING, RankState.STOPPING})
+_ODD = frozenset({RankState.UNMANAGED, RankState.UNKEPT})
+_NUMBER = re.compile(r"(\d+)")
+
+
+def natural(text: str) -> tuple[tuple[int, int, str], ...]:
+    """Return a sort key that puts `decode/2` before `decode/10`."""
+    return tuple((0, int(part), "") if part.isdigit() else (1, 0, part) for part in _NUMBER.split(text) if part)
+
+
+def order(ranks: Iterable[RankStatus]) -> list[RankStatus]:
+    """Return the wrong ones first, then what starts or stops, then what is odd, then the rest; each by id."""
+
+    def key(rank: RankStatus) -> tuple[int, tuple[tuple[int, int, str], ...]]:
+        place = 0 if rank.state in WRONG_STATES else 1 if rank.state in _MOVING else 2 if rank.state in _ODD else 3
+        return place, natural(rank.id)
+
+    return sorted(ranks, key=key)
+
+
+def device_list(devices: tuple[int, ...]) -> str:
+    """Return `0-7` for a run of NPU ids, `0,2,4` otherwise; empty without devices."""
+    if not devices:
+        return ""
+    if len(devices) > 1 and devices == tuple(range(devices[0], devices[-1] + 1)):
+        return f"{devices[0]}-{devices[-1]}"
+    return ",".join(str(device) for device in devices)
+
+
+def _words(rank: RankStatus) -> str:
+    state = S.rank_states[rank.state]
+    why = rank.diagnosis.summary if rank.diagnosis else ""
+    return " ".join((rank.id, rank.node, state, rank.role, rank.stage, *rank.flags, why)).lower()
+
+
+_FIELDS: Mapping[str, Callable[[RankStatus, str], bool]] = {
+    "state": lambda rank, value: rank.state.value.startswith(value) or S.rank_states[rank.state].startswith(value),
+    "node": lambda rank, value: rank.node == value,
+    "role": lambda rank, value: rank.role.value.startswith(value),
+    "group": lambda rank, value: rank.group == value,
+    "id": lambda rank, value: rank.id == value,
+    "npu": lambda rank, value: value.isdigit() and int(value) in rank.devices,
+    "flag": lambda rank, value: any(flag.startswith(value) for flag in rank.flags),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class RankFilter:
+    """Terms that must all hold: words, `!word`, `field:value`, `!field:value`."""
+
+    text: str = ""
+    terms: tuple[tuple[bool, str, str], ...] = ()
+    """Wanted or not, field or empty, value."""
+
+    @classmethod
+    def parse(cls, text: str) -> RankFilter:
+        """Read what was typed. Raises `UsageError` for an unknown field."""
+        terms = []
+        for word in text.lower().split():
+            wanted = not word.startswith("!")
+            field, colon, value = word.lstrip("!").partition(":")
+            if not colon:
+                field, value = "", field
+            elif field not in _FIELDS:
+                raise UsageError(S.filter_unknown_field.format(name=field, fields=" ".join(_FIELDS)))
+            if value:
+                terms.append((wanted, field, value))
+        return cls(text.strip(), tuple(terms))
+
+    def matches(self, rank: RankStatus) -> bool:
+        """Return whether every term holds."""
+        for wanted, field, value in self.terms:
+            found = _FIELDS[field](rank, value) if field else value in _words(rank)
+            if found is not wanted:
+                return False
+        return True

@@ -1,0 +1,270 @@
+"""Boxes that ask: what would happen, and whether it should."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import ClassVar, TypeVar
+
+from textual import events, on
+from textual.app import ComposeResult
+from textual.binding import Binding, BindingType
+from textual.containers import Horizontal, Vertical
+from textual.screen import ModalScreen
+from textual.widgets import Button, Input
+
+from pdtui.console.chrome import Title, rule
+from pdtui.console.look import Look
+from pdtui.console.rows import BLANK, Row, paragraphs
+from pdtui.console.strings import S
+from pdtui.console.widgets.field import button, field
+from pdtui.console.widgets.line_view import Bar
+from pdtui.console.widgets.text_view import TextView
+from pdtui.fleet.intents import Intent, Preview, RestartRanks, StartRanks
+
+Result = TypeVar("Result")
+_FRAME = 8
+"""Lines of a dialog that are not its text, at most."""
+
+
+class Dialog(ModalScreen[Result]):
+    """A box with a title, text that scrolls, and buttons; the focus is on the one that does nothing."""
+
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("escape", "refuse", show=False),
+        Binding("left", "app.focus_previous", show=False),
+        Binding("right", "app.focus_next", show=False),
+        Binding("up,pageup", "scroll(-5)", show=False),
+        Binding("down,pagedown", "scroll(5)", show=False),
+    ]
+
+    def __init__(self, look: Look, title: str) -> None:
+        super().__init__()
+        self.look = look
+        self.title_text = title
+
+    def compose(self) -> ComposeResult:
+        """Title, text, what is asked for, buttons."""
+        with Vertical(id="dialog"):
+            yield Bar(self.look, id="dialog-title")
+            yield TextView(self.look, id="dialog-text")
+            yield from self.questions()
+            with Horizontal(id="dialog-buttons"):
+                yield from self.buttons()
+
+    def questions(self) -> ComposeResult:
+        """What the operator types."""
+        yield from ()
+
+    def buttons(self) -> ComposeResult:
+        """What the operator decides between."""
+        yield button(f"[ {S.cancel} ]", "cancel")
+
+    def rows(self) -> Sequence[Row]:
+        """The text."""
+        raise NotImplementedError
+
+    def on_mount(self) -> None:
+        """Show the text, with the focus on Cancel."""
+        self.show()
+        self.query_one("#cancel", Button).focus()
+
+    def on_resize(self, event: events.Resize) -> None:
+        """Fit the box."""
+        self.call_after_refresh(self.show)
+
+    def show(self) -> None:
+        """Fit the text into the box and show it."""
+        bar, text = self.query_one("#dialog-title", Bar), self.query_one("#dialog-text", TextView)
+        width = bar.size.width or min(self.app.size.width - 4, 86)
+        text.show(self.rows())
+        wanted, room = text.lines_for(width), max(1, self.app.size.height - _FRAME)
+        text.styles.height = min(wanted, room)
+        note = S.more_above_below.format(first=text.top + 1, last=text.top + room, total=wanted)
+        title = Title(self.title_text, note=note if wanted > room else "")
+        bar.show(rule(title, self.look, width, focused=True))
+
+    def action_scroll(self, by: int) -> None:
+        """Scroll the text."""
+        text = self.query_one("#dialog-text", TextView)
+        text.go_to(text.top + by)
+        self.show()
+
+    def action_refuse(self) -> None:
+        """Do nothing."""
+        self.dismiss(None)
+
+    @on(Button.Pressed, "#cancel")
+    def refuse(self) -> None:
+        """Do nothing."""
+        self.dismiss(None)
+
+
+class QuitScreen(Dialog[bool]):
+    """Asks before leaving while an operation runs."""
+
+    def __init__(self, look: Look, what: str) -> None:
+        super().__init__(look, S.quit_title)
+        self._what = what
+
+    def rows(self) -> Sequence[Row]:
+        """What would end."""
+        return [BLANK, Row(S.quit_question.format(what=self._what)), BLANK]
+
+    def buttons(self) -> ComposeResult:
+        """Stay or leave."""
+        yield from super().buttons()
+        yield button(f"  {S.quit}  ", "do")
+
+    @on(Button.Pressed, "#do")
+    def leave(self) -> None:
+        """Leave."""
+        self.dismiss(True)
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """One way to do it."""
+
+    label: str
+    intent: Intent
+    preview: Preview
+
+
+class ConfirmScreen(Dialog[Intent]):
+    """Shows what an intent touches and asks; returns the intent to submit, or None."""
+
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("c", "commands", show=False),
+        Binding("g", "choice", show=False),
+        Binding("o", "override", show=False),
+    ]
+
+    def __init__(self, look: Look, cluster: str, choices: Sequence[Choice]) -> None:
+        super().__init__(look, choices[0].preview.title)
+        self._cluster = cluster
+        self._choices = choices
+        self._chosen = 0
+        self._commands = False
+        self._override = False
+
+    @property
+    def choice(self) -> Choice:
+        """The way that is chosen now."""
+        return self._choices[self._chosen]
+
+    def questions(self) -> ComposeResult:
+        """The reason for passing over blockers, and the cluster's name."""
+        with Horizontal(id="reason-line", classes="question"):
+            yield Bar(self.look, id="reason-label")
+            yield field("reason")
+        with Horizontal(id="name-line", classes="question"):
+            yield Bar(self.look, id="name-label")
+            yield field("name")
+
+    def buttons(self) -> ComposeResult:
+        """Do nothing, or do it."""
+        yield from super().buttons()
+        yield button(f"  {S.verbs[self.choice.preview.verb]}  ", "do")
+
+    def rows(self) -> Sequence[Row]:
+        """What it touches, what follows, the steps; or the commands."""
+        preview = self.choice.preview
+        if self._commands:
+            rows = [Row(f"  {line}" if line else "") for text in preview.commands for line in text.splitlines()]
+            return [*rows, BLANK, Row(S.hides_commands, "dim")]
+        rows = [BLANK]
+        rows += paragraphs(preview.consequence)
+        rows += paragraphs(preview.note, "dim")
+        if len(self._choices) > 1:
+            rows.append(BLANK)
+            for number, choice in enumerate(self._choices):
+                sign = self.look.glyphs.cursor if number == self._chosen else " "
+                key = S.choice_key if number == 0 else " "
+                style = "title_focused" if number == self._chosen else "dim"
+                rows.append(Row(f"{sign} {choice.label}", style, key, "key", label_width=12))
+        rows.append(BLANK)
+        rows += [Row(step, label=str(n), label_width=4, indent=1) for n, step in enumerate(preview.steps, 1)]
+        rows += self._blocker_rows(preview)
+        if preview.commands:
+            rows += [BLANK, Row(S.shows_commands, "dim")]
+        return rows
+
+    def _blocker_rows(self, preview: Preview) -> list[Row]:
+        if not preview.blockers:
+            return []
+        rows = [BLANK, Row(S.blockers, "warning")]
+        for blocker in preview.blockers:
+            rows.append(Row(blocker.message, "failed", indent=2))
+            rows += [Row(line, "key_label", indent=4) for line in blocker.remedy.splitlines()]
+        return [*rows, Row(S.overriding if self._override else S.override, "key_label")]
+
+    def show(self) -> None:
+        """Show the text and what is asked for with it."""
+        preview = self.choice.preview
+        self.title_text = preview.title
+        super().show()
+        labels = ((S.overriding, "reason", self._override), (self._name_label(), "name", preview.needs_name))
+        for text, name, wanted in labels:
+            self.query_one(f"#{name}-line").display = wanted
+            bar = self.query_one(f"#{name}-label", Bar)
+            line = bar.line().add(f" {text} ", self.look.styles.warning)
+            bar.styles.width = line.length
+            bar.show(line)
+        self._check()
+
+    def _name_label(self) -> str:
+        return S.type_name.format(name=self._cluster)
+
+    def _check(self) -> None:
+        """Allow the deed only when everything that is asked for is there."""
+        self.query_one("#do", Button).disabled = self._made() is None
+
+    def _made(self) -> Intent | None:
+        """Return the intent as confirmed so far, None while something is missing."""
+        preview, intent = self.choice.preview, self.choice.intent
+        name = self.query_one("#name", Input).value.strip()
+        reason = self.query_one("#reason", Input).value.strip()
+        if preview.needs_name:
+            if name != self._cluster:
+                return None
+            intent = replace(intent, confirm=name)
+        if preview.blockers:
+            if not self._override or not reason or not isinstance(intent, (StartRanks, RestartRanks)):
+                return None
+            intent = replace(intent, override=tuple(blocker.id for blocker in preview.blockers), reason=reason)
+        return intent
+
+    @on(Input.Changed)
+    def typed(self) -> None:
+        """Look again whether all is there."""
+        self._check()
+
+    @on(Input.Submitted)
+    @on(Button.Pressed, "#do")
+    def accept(self) -> None:
+        """Return the intent when all is there; else go to what is missing."""
+        made = self._made()
+        if made is not None:
+            self.dismiss(made)
+        else:
+            self.focus_next()
+
+    def action_commands(self) -> None:
+        """Show the commands, or the summary."""
+        if self.choice.preview.commands:
+            self._commands = not self._commands
+            self.show()
+
+    def action_choice(self) -> None:
+        """Switch between the whole group and this rank only."""
+        self._chosen = (self._chosen + 1) % len(self._choices)
+        self.show()
+
+    def action_override(self) -> None:
+        """Pass over blockers, which needs a reason."""
+        if self.choice.preview.blockers and isinstance(self.choice.intent, (StartRanks, RestartRanks)):
+            self._override = not self._override
+            self.show()
+            if self._override:
+                self.query_one("#reason", Input).focus()

@@ -1,0 +1,52 @@
+"""Help: the registry of actions, with what each would do now."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from textual.app import ComposeResult
+
+from pdtui.console.actions import ACTIONS, Situation
+from pdtui.console.look import Look
+from pdtui.console.rows import BLANK, Row, heading
+from pdtui.console.screens.dialog import Dialog
+from pdtui.console.strings import S
+from pdtui.console.widgets.field import button
+
+_KEYS = 18
+
+
+def help_rows(situation: Situation, keys: Mapping[str, str]) -> list[Row]:
+    """Return all keys by group; what cannot be done now says why."""
+    rows: list[Row] = []
+    for group, title in S.groups.items():
+        rows += [BLANK, heading(title)]
+        if group == "move":
+            rows += [Row(text, label=name, label_style="key", label_width=_KEYS) for name, text in S.help_move]
+        for action in ACTIONS:
+            if action.group != group:
+                continue
+            offer = action.available(situation)
+            text = offer.label if offer.label.startswith(action.label) else f"{action.label}: {offer.label}"
+            style = "text" if offer.enabled else "key_disabled"
+            if not offer.enabled:
+                text = f"{action.label}  ({offer.why_not})"
+            key = keys.get(action.id, action.shown_key)
+            rows.append(Row(text, style, key, "key_danger" if action.danger else "key", label_width=_KEYS))
+    return [*rows, BLANK, Row(S.help_filter, "dim")]
+
+
+class HelpScreen(Dialog[None]):
+    """All keys."""
+
+    def __init__(self, look: Look, situation: Situation, keys: Mapping[str, str]) -> None:
+        super().__init__(look, S.help_title)
+        self._rows = help_rows(situation, keys)
+
+    def buttons(self) -> ComposeResult:
+        """Close."""
+        yield button(f"[ {S.close} ]", "cancel")
+
+    def rows(self) -> Sequence[Row]:
+        """The keys."""
+        return self._rows

@@ -1,0 +1,394 @@
+"""What keys do on the one screen."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Coroutine, Sequence
+from typing import Any, ClassVar, Protocol
+
+from textual import on, work
+from textual.app import SuspendNotSupported
+from textual.binding import BindingType
+from textual.widgets import Input
+
+from pdtui.console import clipboard, suspend
+from pdtui.console.actions import BY_ID, bindings, failed_ranks, startable
+from pdtui.console.conduct import Conductor
+from pdtui.console.rank_order import RankFilter
+from pdtui.console.screens.dialog import Choice, ConfirmScreen, QuitScreen
+from pdtui.console.screens.help import HelpScreen
+from pdtui.console.screens.main import AREAS, ClusterView
+from pdtui.console.selection import TABS, Tab
+from pdtui.console.strings import S
+from pdtui.console.widgets.test_pane import TestPane
+from pdtui.errors import PdtuiError, UsageError
+from pdtui.fleet.intents import Intent, RestartRanks, StartRanks, StopRanks
+
+
+class Themed(Protocol):
+    """The part of the app that changes themes."""
+
+    def theme_names(self) -> list[str]:
+        """Return the usable themes."""
+        ...
+
+    def use_theme(self, name: str) -> None:
+        """Change the theme. Raises `ThemeError`."""
+        ...
+
+
+class MainScreen(ClusterView):
+    """The cluster, and the keys of the action registry."""
+
+    BINDINGS: ClassVar[list[BindingType]] = bindings("screen")
+
+    _prompt_for: str = ""
+    _before: str = ""
+    themed: Themed
+
+    def on_mount(self) -> None:
+        """Make what carries out intents (the base class mounts its part by itself)."""
+        self.conductor = Conductor(self.handle, confirm=self._confirm, say=self.say)
+
+    # -- dispatch -----------------------------------------------------------------------------------------
+
+    def action_do(self, name: str) -> None:
+        """Do an action of the registry, or say why not."""
+        self.run_action_id(name)
+
+    def run_action_id(self, action: str) -> None:
+        """Do an action of the registry, or say why not."""
+        offer = BY_ID[action].available(self.situation())
+        if not offer.enabled:
+            self.say(S.refused.format(action=offer.label, why=offer.why_not), "warning")
+            return
+        deed: Callable[[], None] = getattr(self, f"do_{action}")
+        deed()
+
+    def _background(self, work_to_do: Coroutine[Any, Any, None], group: str) -> None:
+        self.run_worker(work_to_do, group=group, exclusive=False)
+
+    # -- deeds --------------------------------------------------------------------------------------------
+
+    def _carry_out(self, intent: Intent) -> None:
+        self._background(self.conductor.carry_out(intent), "intent")
+
+    async def _confirm(self, choices: list[Choice]) -> Intent | None:
+        return await self.app.push_screen_wait(ConfirmScreen(self.look, self.snapshot.cluster, choices))
+
+    def do_start(self) -> None:
+        """Start what is stopped."""
+        self._carry_out(StartRanks(startable(self.situation())))
+
+    def do_stop(self) -> None:
+        """Stop the marked ranks or the one under the cursor."""
+        self._carry_out(StopRanks(self.selection.targets))
+
+    def do_restart(self) -> None:
+        """Restart the marked ranks or the one under the cursor."""
+        self._carry_out(RestartRanks(self.selection.targets))
+
+    def do_restart_failed(self) -> None:
+        """Restart all that failed."""
+        self._carry_out(RestartRanks(failed_ranks(self.situation())))
+
+    def do_cancel_operation(self) -> None:
+        """Cancel the newest running operation."""
+        running = [one for one in self.snapshot.operations if one.state == "running"]
+        self._background(self.conductor.cancel(running[-1].id), "cancel")
+
+    def do_poll(self) -> None:
+        """Read the health of the node under the grid's cursor, elsewhere of all."""
+        node = self.selection.node if self.selection.area == "npus" else ""
+        self._background(self.conductor.poll(node), "poll")
+
+    def do_edit(self) -> None:
+        """Open the topology file in the editor; a changed file is announced, not loaded."""
+        self._hand_over(suspend.editor_argv(self.handle.topology.path))
+
+    def do_shell(self) -> None:
+        """Open a shell on the node of the selection."""
+        node = self.handle.topology.nodes.get(self.selection.node)
+        if node is not None:
+            self._hand_over(suspend.shell_argv(node))
+
+    def _hand_over(self, argv: Sequence[str]) -> None:
+        try:
+            with self.app.suspend():
+                status = suspend.run_foreground(argv)
+        except SuspendNotSupported:
+            self.say(S.no_suspend, "warning")
+        except OSError as error:
+            self.say(S.command_failed.format(command=argv[0], error=error.strerror or error), "error")
+        else:
+            if status:
+                self.say(S.command_status.format(command=argv[0], n=status), "warning")
+        self.refresh(layout=True)
+
+    # -- looking ------------------------------------------------------------------------------------------
+
+    def do_go(self) -> None:
+        """Go to what the headline is about; when there already, open the detail."""
+        wrong = self.snapshot.headline
+        if wrong is not None and self._headline_leads():
+            self.go_to_subject(wrong.subject)
+        elif self.selection.area == "npus":
+            self.open_tab("reasons", focus=True)
+        else:
+            self.open_tab(self.selection.tab, focus=True)
+
+    def go_to_subject(self, subject: str) -> None:
+        """Put the cursor on a rank (and show why it is as it is), a node or an NPU."""
+        if self.snapshot.rank(subject) is not None:
+            if not self.ranks.select(subject):
+                self.ranks.set_filter(RankFilter())
+                self.ranks.select(subject)
+            self._select_rank(subject)
+            self.enter_area("ranks")
+            return
+        name, _, npu = subject.partition("/")
+        if self.snapshot.node(name) is not None:
+            self.grid.select(name, int(npu) if npu.isdigit() else None)
+            self.grid.moved()
+            self.enter_area("npus")
+
+    def show_filter(self, text: str) -> None:
+        """Filter the list of ranks."""
+        self.ranks.set_filter(RankFilter.parse(text))
+        self.enter_area("ranks")
+
+    def do_logs(self) -> None:
+        """Show the log."""
+        self.open_tab("log", focus=True)
+
+    def do_describe(self) -> None:
+        """Show everything about the selection."""
+        self.open_tab("describe")
+
+    def do_metrics(self) -> None:
+        """Show the metrics."""
+        self.open_tab("metrics")
+
+    def do_reasons(self) -> None:
+        """Show findings with raw output."""
+        self.open_tab("reasons")
+
+    def do_events(self) -> None:
+        """Show what happened."""
+        self.open_tab("events")
+
+    def do_test(self) -> None:
+        """Show the prompt of test completions."""
+        self.open_tab("test", focus=True)
+
+    def do_next_tab(self) -> None:
+        """Show the next tab."""
+        self.open_tab(self._tab(1))
+
+    def do_previous_tab(self) -> None:
+        """Show the previous tab."""
+        self.open_tab(self._tab(-1))
+
+    def _tab(self, by: int) -> Tab:
+        return TABS[(TABS.index(self.selection.tab) + by) % len(TABS)]
+
+    def do_mode(self) -> None:
+        """Show another value in the grid."""
+        self.grid.next_mode()
+        self._paint_chrome()
+
+    def do_zoom(self) -> None:
+        """Give the detail pane the whole screen, or take it back."""
+        self.toggle_class("-zoom")
+        self.enter_area("detail")
+
+    def do_next_area(self) -> None:
+        """Go to the next area."""
+        self.enter_area(AREAS[(AREAS.index(self.selection.area) + 1) % len(AREAS)])
+
+    def do_previous_area(self) -> None:
+        """Go to the previous area."""
+        self.enter_area(AREAS[(AREAS.index(self.selection.area) - 1) % len(AREAS)])
+
+    def do_back(self) -> None:
+        """Take back the last thing that narrows the view."""
+        if self._prompt_for:
+            self.leave_prompt()
+        elif self.has_class("-zoom"):
+            self.set_class(False, "-zoom")
+            self._lay_out()
+        elif self.selection.area == "detail" and self.selection.tab == "log" and self.log_view.search_text:
+            self.log_view.search("")
+        elif self.selection.area == "detail" and self.selection.tab == "log" and self.log_view.only_text:
+            self.log_view.filter("")
+        elif self.selection.area != "ranks":
+            self.enter_area("ranks")
+        elif self.ranks.marks:
+            self.ranks.clear_marks()
+        elif self.ranks.filter.text:
+            self.ranks.set_filter(RankFilter())
+        self._paint_chrome()
+
+    @on(TestPane.Left)
+    def _left_test(self) -> None:
+        self.enter_area("ranks")
+
+    # -- marks, filter, search ----------------------------------------------------------------------------
+
+    def do_mark(self) -> None:
+        """Mark the rank."""
+        self.ranks.toggle_mark()
+
+    def do_mark_range(self) -> None:
+        """Mark up to here."""
+        self.ranks.mark_range()
+
+    def do_filter(self) -> None:
+        """Ask for a filter of the list of ranks."""
+        self._ask_for("filter", "/", self.ranks.filter.text)
+
+    def do_log_search(self) -> None:
+        """Ask what to search the log for."""
+        self._ask_for("log_search", "/", self.log_view.search_text)
+
+    def do_log_filter(self) -> None:
+        """Ask which lines of the log to show."""
+        self._ask_for("log_filter", "&", self.log_view.only_text)
+
+    def _ask_for(self, what: str, label: str, text: str) -> None:
+        self._prompt_for, self._before = what, text
+        self.open_prompt(label, text)
+
+    @on(Input.Changed, "#prompt-text")
+    def _prompt_changed(self, event: Input.Changed) -> None:
+        """Filter while typing; a log is searched when all is typed."""
+        if self._prompt_for == "filter":
+            self._filter(event.value, quiet=True)
+
+    def _filter(self, text: str, *, quiet: bool) -> None:
+        try:
+            self.ranks.set_filter(RankFilter.parse(text))
+        except UsageError as error:
+            if not quiet:
+                self.say(error.message, "warning")
+
+    @on(Input.Submitted, "#prompt-text")
+    def _prompt_done(self, event: Input.Submitted) -> None:
+        what, self._prompt_for = self._prompt_for, ""
+        self.close_prompt()
+        if what == "filter":
+            self._filter(event.value, quiet=False)
+        elif what == "log_search":
+            self.log_view.search(event.value)
+            if event.value and not self.log_view.jump(1):
+                self.say(S.log_no_match.format(text=event.value), "warning")
+        elif what == "log_filter":
+            self.log_view.filter(event.value)
+        self._paint_chrome()
+
+    def leave_prompt(self) -> None:
+        """Put back what was before."""
+        what, self._prompt_for = self._prompt_for, ""
+        self.close_prompt()
+        if what == "filter":
+            self._filter(self._before, quiet=True)
+
+    # -- log ----------------------------------------------------------------------------------------------
+
+    def do_log_next(self) -> None:
+        """Go to the next match or error."""
+        self._jump(1)
+
+    def do_log_previous(self) -> None:
+        """Go to the previous match or error."""
+        self._jump(-1)
+
+    def _jump(self, direction: int) -> None:
+        if not self.log_view.jump(direction):
+            text = self.log_view.search_text
+            self.say(S.log_no_match.format(text=text) if text else S.log_no_error, "info")
+
+    def do_log_follow(self) -> None:
+        """Follow, or stay."""
+        self.log_view.toggle_follow()
+
+    def do_log_context(self) -> None:
+        """Show more lines around what the filter finds."""
+        self.log_view.next_context()
+
+    def do_log_wrap(self) -> None:
+        """Wrap or cut."""
+        self.log_view.toggle_wrap()
+
+    def do_log_times(self) -> None:
+        """Show times or not."""
+        self.log_view.toggle_times()
+
+    def do_log_copy(self) -> None:
+        """Send the log to the terminal's clipboard."""
+        text, whole = clipboard.tail_that_fits(self.log_view.visible_text())
+        if not text:
+            self.say(S.nothing_to_copy, "warning")
+            return
+        self.app.copy_to_clipboard(text)
+        lines = text.count("\n") + 1
+        self.say((S.copied if whole else S.copied_cut).format(n=lines), "good" if whole else "warning")
+
+    def do_log_save(self) -> None:
+        """Write the log to a file."""
+        text = self.log_view.visible_text()
+        if not text:
+            self.say(S.nothing_to_copy, "warning")
+            return
+        name = f"{self.snapshot.cluster}-{self.log_view.rank}"
+        try:
+            path = clipboard.save_text(text, name, self.clock.wall())
+        except OSError as error:
+            self.say(
+                S.not_saved.format(path=error.filename or clipboard.state_dir(), error=error.strerror), "error"
+            )
+        else:
+            self.say(S.saved.format(n=text.count("\n") + 1, path=path), "good")
+
+    # -- console ------------------------------------------------------------------------------------------
+
+    def theme_names(self) -> list[str]:
+        """Return the usable themes."""
+        return self.themed.theme_names()
+
+    def use_theme(self, name: str) -> None:
+        """Change the theme; a bad one is said, and the last good one stays."""
+        try:
+            self.themed.use_theme(name)
+        except PdtuiError as error:
+            self.say(S.unknown_theme.format(error=error.message), "error")
+
+    def do_theme(self) -> None:
+        """Take the next theme."""
+        names = self.theme_names()
+        current = self.app.theme
+        self.use_theme(names[(names.index(current) + 1) % len(names)] if current in names else names[0])
+
+    def do_palette(self) -> None:
+        """Open the palette."""
+        self.app.action_command_palette()
+
+    def do_help(self) -> None:
+        """Show all keys."""
+        self.app.push_screen(HelpScreen(self.look, self.situation(), self.keys))
+
+    def do_quit(self) -> None:
+        """Leave; asks while an operation runs."""
+        running = [one for one in self.snapshot.operations if one.state == "running"]
+        if running:
+            self._ask_to_quit(f"{running[-1].verb} {' '.join(running[-1].targets[:3])}")
+        else:
+            self.app.exit(0)
+
+    @work(group="quit", exclusive=True)
+    async def _ask_to_quit(self, what: str) -> None:
+        if await self.app.push_screen_wait(QuitScreen(self.look, what)):
+            self.app.exit(0)
+
+    def do_interrupt(self) -> None:
+        """Say that it does nothing."""
+        self.say(S.interrupt_harmless, "info")

@@ -1,0 +1,331 @@
+"""Every text of the console that is not data, in one catalogue: a second language is one more instance.
+
+Placeholders are named and filled with `str.format`; a translation may put them in another order.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Final
+
+from pdtui.fleet.snapshot import NodeState, RankState
+from pdtui.readings.verdict import Verdict
+
+
+def _rank_states() -> Mapping[RankState, str]:
+    return {state: state.value for state in RankState}
+
+
+def _verdicts() -> Mapping[Verdict, str]:
+    return {verdict: verdict.value for verdict in Verdict}
+
+
+def _node_states() -> Mapping[NodeState, str]:
+    return {state: state.value for state in NodeState}
+
+
+def _serving() -> Mapping[str, str]:
+    return {word: word for word in ("SERVING", "DEGRADED", "DOWN", "STARTING", "STOPPED", "UNKNOWN")}
+
+
+def _actions() -> Mapping[str, str]:
+    return {
+        "go": "open",
+        "logs": "log",
+        "describe": "describe",
+        "metrics": "metrics",
+        "reasons": "raw output",
+        "events": "events",
+        "next_tab": "next tab",
+        "previous_tab": "previous tab",
+        "zoom": "zoom",
+        "next_area": "next area",
+        "previous_area": "previous area",
+        "back": "back",
+        "filter": "filter",
+        "mark": "mark",
+        "mark_range": "mark up to here",
+        "mode": "what the grid shows",
+        "test": "test",
+        "poll": "health",
+        "start": "start",
+        "stop": "stop",
+        "restart": "restart",
+        "restart_failed": "restart failed",
+        "cancel_operation": "cancel",
+        "edit": "edit the file",
+        "shell": "shell",
+        "theme": "next theme",
+        "palette": "palette",
+        "help": "help",
+        "quit": "quit",
+        "interrupt": "ctrl+c",
+        "log_follow": "follow",
+        "log_search": "search",
+        "log_filter": "only lines with",
+        "log_context": "lines around",
+        "log_next": "next error",
+        "log_previous": "previous error",
+        "log_wrap": "wrap",
+        "log_times": "times",
+        "log_copy": "copy",
+        "log_save": "save to a file",
+    }
+
+
+@dataclass(frozen=True)
+class Strings:
+    """One language."""
+
+    rank_states: Mapping[RankState, str] = field(default_factory=_rank_states)
+    verdicts: Mapping[Verdict, str] = field(default_factory=_verdicts)
+    node_states: Mapping[NodeState, str] = field(default_factory=_node_states)
+    serving: Mapping[str, str] = field(default_factory=_serving)
+    actions: Mapping[str, str] = field(default_factory=_actions)
+
+    # header
+    in_flight: str = "in flight {n}"
+    tokens_per_s: str = "{n} tok/s"
+    ttft: str = "TTFT {t}"
+    nodes: str = "{n} nodes"
+    read_only: str = " READ-ONLY "
+    protected: str = " PROTECTED "
+    file_changed: str = "file changed on disk"
+    go_there: str = "enter: go there"
+
+    # areas
+    npus: str = "NPUs"
+    ranks: str = "Ranks"
+    ranks_count: str = "{n}"
+    ranks_filtered: str = "{n} of {total}"
+    ranks_marked: str = "{n} marked"
+    more_above_below: str = "{first}-{last} of {total}"
+    filter_is: str = "/{text}"
+    mode_verdict: str = "verdict"
+    mode_hbm: str = "HBM"
+    mode_util: str = "util"
+    mode_temp: str = "temp"
+    mode_rank: str = "rank"
+    tab_log: str = "log"
+    tab_describe: str = "describe"
+    tab_metrics: str = "metrics"
+    tab_reasons: str = "findings"
+    tab_events: str = "events"
+    tab_test: str = "test"
+
+    # grid
+    column_hbm: str = "HBM"
+    column_temp: str = "max °C"
+    column_temp_short: str = "°C"
+    column_polled: str = "polled"
+    retry: str = "{state}, try {n}"
+    retry_in: str = "{state}, try {n} in {t}"
+    npu_line: str = "{node} NPU {npu}"
+    no_npus: str = "no NPUs on this platform"
+    raw_output: str = "i: raw output"
+    never_polled: str = "not read yet"
+    role_short_prefill: str = "P"
+    role_short_decode: str = "D"
+
+    # ranks
+    exit_status: str = "exit {n}"
+    signal: str = "signal {n}"
+    running: str = "run {n}"
+    kv: str = "kv {n} %"
+    last_state: str = "was {state}"
+    no_ranks_match: str = "No rank matches {text}. esc clears the filter."
+    no_ranks: str = "The file describes no ranks."
+    nothing_runs: str = "No rank runs. S starts all {n}."
+
+    # detail
+    nothing_selected: str = "Nothing selected."
+    state: str = "state"
+    health: str = "health"
+    since: str = "since"
+    stage: str = "stage"
+    node: str = "node"
+    devices: str = "devices"
+    ports: str = "ports"
+    run_number: str = "run"
+    started_by: str = "started by"
+    started: str = "started"
+    ended: str = "ended"
+    last_start: str = "last start took"
+    process: str = "process"
+    log_file: str = "log"
+    why: str = "why"
+    first_cause: str = "first cause"
+    shown_by: str = "shown by"
+    remedy: str = "what helps"
+    difference: str = "runs otherwise than the file says"
+    command: str = "command"
+    environment: str = "environment"
+    hidden: str = "(hidden)"
+    flag_outdated: str = "outdated"
+    flag_not_in_file: str = "not in the file"
+    not_in_plan: str = "The file does not plan this rank; its command is not known."
+    no_metrics: str = "No metrics yet: they are read from ready ranks."
+    metric_running: str = "requests running"
+    metric_waiting: str = "requests waiting"
+    metric_kv: str = "KV cache used"
+    metric_generation: str = "tokens out per second"
+    metric_prompt: str = "prompt tokens per second"
+    metric_ttft: str = "time to first token"
+    metric_tpot: str = "time per token"
+    metric_local: str = "prompt tokens computed here"
+    metric_local_note: str = "a decode rank should compute none: KV was not pulled"
+    metric_age: str = "read"
+    ago: str = "{t} ago"
+    node_host: str = "host"
+    node_facts: str = "machine"
+    node_error: str = "error"
+    node_clock: str = "clock ahead by"
+    link: str = "link"
+    net_health: str = "net health"
+    vnic: str = "vnic"
+    npu_health: str = "npu-smi health"
+    hbm: str = "HBM"
+    temperature: str = "temperature"
+    utilization: str = "AI core"
+    power: str = "power"
+    processes: str = "processes"
+    planned_rank: str = "planned rank"
+    asked: str = "asked"
+    healthy_quiet: str = "Nothing is wrong here."
+    no_events: str = "Nothing has happened yet."
+
+    # log
+    log_empty: str = "No lines yet."
+    log_no_rank: str = "Select a rank to see its log."
+    log_dropped: str = "{n} lines dropped"
+    log_stays: str = "not following"
+    log_behind: str = "{n} below"
+    log_matches: str = "{n} found"
+    log_only: str = "only {text} (+-{context})"
+    log_none_match: str = "No held line has {text}."
+    log_gap: str = "{n} lines not shown"
+    log_no_error: str = "No error in the lines held."
+    log_no_match: str = "Not found: {text}"
+    log_bad_pattern: str = "No usable pattern: {error}"
+    copied: str = "{n} lines sent to the terminal's clipboard (in tmux: set-clipboard on)"
+    copied_cut: str = "the last {n} lines that fit were sent to the clipboard; o writes all to a file"
+    saved: str = "{n} lines written to {path}"
+    not_saved: str = "cannot write {path}: {error}"
+    nothing_to_copy: str = "nothing to copy"
+
+    # test completion
+    test_title: str = "test via embedded proxy"
+    test_prompt: str = "> "
+    test_hint: str = "Type a prompt, enter sends it, esc leaves."
+    test_queue: str = "queue {t}"
+    test_prefill: str = "prefill {t}"
+    test_transfer: str = "transfer {t}"
+    test_first: str = "first token {t}"
+    test_tokens: str = "{n} tokens"
+    test_status: str = "HTTP {n}"
+    test_cancelled: str = "cancelled"
+    test_waiting: str = "waiting for the first token"
+    test_failed: str = "failed: {error}"
+
+    # operations
+    operation_running: str = "{verb} {targets}"
+    operation_took: str = "took {t}"
+    operation_by: str = "by {who}"
+    operation_failed: str = "failed: {error}"
+    operation_states: Mapping[str, str] = field(
+        default_factory=lambda: {
+            "running": "running",
+            "done": "done",
+            "failed": "failed",
+            "cancelled": "cancelled",
+        }
+    )
+    targets_many: str = "{n} ranks"
+    submitted: str = "{title}: begun"
+    cancel_asked: str = "asked to stop where it is: {operation}"
+
+    # offers
+    why_read_only: str = "the console is read-only"
+    why_nothing_selected: str = "nothing is selected"
+    why_none_stopped: str = "no rank is stopped"
+    why_none_failed: str = "no rank has failed"
+    why_none_running: str = "nothing of it runs"
+    why_unmanaged: str = "not started by pdtui"
+    why_no_operation: str = "no operation runs"
+    why_no_marks_here: str = "marks are set in the list of ranks"
+    why_no_rank: str = "no rank is selected"
+    why_nothing_wrong: str = "nothing is wrong"
+    offer_go: str = "go there"
+    offer_start_all: str = "start all ({n} ranks)"
+    offer_start_stopped: str = "start stopped ({n} ranks)"
+    offer_start_marked: str = "start {n} marked"
+    offer_marked: str = "{verb} {n} marked"
+    offer_failed_group: str = "restart failed (group {group}, {n} ranks)"
+    offer_failed: str = "restart failed ({n} ranks)"
+    refused: str = "{action}: {why}"
+    polling: str = "reading the health of {what}"
+    all_nodes: str = "all nodes"
+    interrupt_harmless: str = "ctrl+c does nothing here; q quits"
+
+    # confirm
+    cancel: str = "Cancel"
+    verbs: Mapping[str, str] = field(
+        default_factory=lambda: {"start": "Start", "stop": "Stop", "restart": "Restart"}
+    )
+    shows_commands: str = "c shows the commands."
+    hides_commands: str = "c hides the commands."
+    type_name: str = "Type {name} to confirm:"
+    blockers: str = "In the way:"
+    override: str = "o starts all the same; then give the reason:"
+    overriding: str = "Blockers are passed over. Reason:"
+    blocked: str = "blocked"
+    choice_group: str = "whole group ({n} ranks)"
+    choice_only: str = "only {ids}"
+    choice_key: str = "g switches"
+    quit_title: str = "quit"
+    quit_question: str = "{what} is running. It ends when this console does; ranks go on as they are."
+    quit: str = "Quit"
+    unknown_theme: str = "theme: {error}"
+
+    # suspend
+    no_suspend: str = "the terminal cannot be handed over here"
+    command_failed: str = "{command}: {error}"
+    command_status: str = "{command} ended with status {n}"
+    no_node: str = "no node is selected"
+
+    # help, palette
+    help_title: str = "keys"
+    close: str = "Close"
+    groups: Mapping[str, str] = field(
+        default_factory=lambda: {
+            "act": "Do",
+            "look": "Look",
+            "move": "Move",
+            "log": "Log",
+            "console": "Console",
+        }
+    )
+    help_move: tuple[tuple[str, str], ...] = (
+        ("up down j k", "row"),
+        ("left right", "NPU; in a log: sideways"),
+        ("pageup pagedown", "page"),
+        ("home g  end G", "first, last"),
+    )
+    help_filter: str = (
+        "Filter: words that a rank must show, !word that it must not; state: node: role: group: id: npu: flag:"
+        "   state:failed node:node3 !p1/0"
+    )
+    filter_unknown_field: str = "no field {name}; fields: {fields}"
+    jump_node: str = "go to node {name}"
+    jump_rank: str = "go to rank {name}"
+    jump_group: str = "show group {name}"
+    palette_theme: str = "theme {name}"
+
+    # terminal
+    too_small: str = "{width}x{height} is too small: {min_width}x{min_height} needed"
+    crashed: str = "pdtui console failed: {error}; details in {path}. Ranks are not affected."
+
+
+S: Final = Strings()
+"""The catalogue in use."""

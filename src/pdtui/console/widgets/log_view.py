@@ -1,0 +1,451 @@
+"""A rank's log: visible slices pulled by sequence number, never the whole of it."""
+
+from __future__ import annotations
+
+import re
+from bisect import bisect_left
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import ClassVar, Protocol
+
+from rich.style import Style
+from textual import events
+from textual.binding import Binding, BindingType
+from textual.message import Message
+from textual.strip import Strip
+
+from pdtui.console.actions import bindings
+from pdtui.console.lines import Line, wrap
+from pdtui.console.log_scan import Scan, around, pattern
+from pdtui.console.look import Look
+from pdtui.console.strings import S
+from pdtui.console.timing import clock_time
+from pdtui.console.widgets.line_view import LineView
+from pdtui.fleet.handle import LogLine
+from pdtui.fleet.handle import LogView as LogState
+
+_CACHED = 4_000
+_PLAIN = Style(bold=False)
+CONTEXTS = (0, 2, 5, 20)
+"""Lines around a match that the filter can show."""
+
+
+class LogSource(Protocol):
+    """The part of the fleet that a log view reads."""
+
+    def log(self, rank: str) -> LogState:
+        """Follow a rank's log and say where it stands."""
+        ...
+
+    def log_lines(self, rank: str, first: int, count: int) -> Sequence[LogLine]:
+        """Return held lines."""
+        ...
+
+    def unfollow(self, rank: str) -> None:
+        """Stop following."""
+        ...
+
+
+class LogView(LineView, can_focus=True):
+    """Follows, or stays where the operator scrolled to; anchored at a line, so that pruning moves nothing."""
+
+    BINDINGS: ClassVar[list[BindingType]] = [
+        *bindings("log"),
+        Binding("up,k", "scroll(-1)", show=False),
+        Binding("down,j", "scroll(1)", show=False),
+        Binding("pageup", "page(-1)", show=False),
+        Binding("pagedown", "page(1)", show=False),
+        Binding("home,g", "to_top", show=False),
+        Binding("end,G", "to_end", show=False),
+        Binding("left", "sideways(-16)", show=False),
+        Binding("right", "sideways(16)", show=False),
+    ]
+
+    @dataclass
+    class Changed(Message):
+        """What the title says about the log changed."""
+
+    def __init__(self, look: Look, source: LogSource, *, id: str | None = None) -> None:  # noqa: A002
+        super().__init__(look, id=id)
+        self._source = source
+        self.rank = ""
+        self.state = LogState("", 0, 0, 0)
+        self.follow = True
+        self.wrap = True
+        self.times = False
+        self._top = 0
+        """Sequence number of the first visible line."""
+        self._skip = 0
+        """Rows of that line that are above the view."""
+        self._left = 0
+        self._lines: dict[int, LogLine] = {}
+        self._rows: dict[int, list[Strip]] = {}
+        self._rows_key: tuple[object, ...] = ()
+        self._errors = Scan(lambda line: line.severity == "error")
+        self._search: Scan | None = None
+        self._pattern: re.Pattern[str] | None = None
+        self.search_text = ""
+        self._only: Scan | None = None
+        self.only_text = ""
+        self.context = 0
+        self._shown: list[int] | None = None
+        self._current = -1
+        """Sequence number of the match that `n` went to."""
+        self._status = ""
+
+    # -- what is shown ------------------------------------------------------------------------------------
+
+    def set_rank(self, rank: str) -> None:
+        """Show another rank's log."""
+        if rank == self.rank:
+            return
+        if self.rank:
+            self._source.unfollow(self.rank)
+        self.rank = rank
+        self.follow = True
+        self._left = self._top = self._skip = 0
+        self._current = -1
+        self._errors = Scan(lambda line: line.severity == "error")
+        self._forget()
+        self.search(self.search_text)
+        self.filter(self.only_text)
+        self.poll()
+
+    def poll(self) -> None:
+        """Look at what is new."""
+        if not self.rank:
+            self.state = LogState("", 0, 0, 0)
+            self.paint()
+            return
+        before = self.state
+        self.state = self._source.log(self.rank)
+        if (before.first_seq, before.dropped) != (self.state.first_seq, self.state.dropped):
+            self._rows.pop(self.state.first_seq, None)
+        first, end = self.state.first_seq, self.state.next_seq
+        for scan in (self._errors, self._search, self._only):
+            if scan is not None:
+                scan.advance(self._fetch, first, end)
+        if self._only is not None:
+            self._shown = around(self._only.found, self.context, first, end)
+        if self._top < first:
+            self._top, self._skip = first, 0
+        self.paint()
+
+    def set_look(self, look: Look) -> None:
+        """Change theme or signs."""
+        self._forget_rows()
+        super().set_look(look)
+
+    def search(self, text: str) -> None:
+        """Search for a pattern; empty ends the search."""
+        self.search_text = text
+        self._pattern = pattern(text) if text else None
+        found = self._pattern
+        self._search = Scan(lambda line: found.search(line.text) is not None) if found else None
+        self._scan_all(self._search)
+        self._current = -1
+        self._forget_rows()
+        self.paint()
+
+    def filter(self, text: str) -> None:
+        """Show only lines with a pattern (and lines around them); empty shows all."""
+        self.only_text = text
+        wanted = pattern(text) if text else None
+        self._only = Scan(lambda line: wanted.search(line.text) is not None) if wanted else None
+        self._scan_all(self._only)
+        self._apply_filter()
+
+    def next_context(self) -> None:
+        """Show more, then no, lines around those that the filter finds."""
+        self.context = CONTEXTS[(CONTEXTS.index(self.context) + 1) % len(CONTEXTS)]
+        self._apply_filter()
+
+    def _apply_filter(self) -> None:
+        first, end = self.state.first_seq, self.state.next_seq
+        self._shown = around(self._only.found, self.context, first, end) if self._only else None
+        self._forget_rows()
+        self.paint()
+
+    def _scan_all(self, scan: Scan | None) -> None:
+        """Look at the newest slice now, at the rest with the next polls."""
+        if scan is not None and self.rank:
+            scan.advance(self._fetch, self.state.first_seq, self.state.next_seq)
+
+    def toggle_wrap(self) -> None:
+        """Wrap long lines, or cut them."""
+        self.wrap, self._skip, self._left = not self.wrap, 0, 0
+        self.paint()
+
+    def toggle_times(self) -> None:
+        """Show when each line was read, or do not."""
+        self.times = not self.times
+        self.paint()
+
+    def toggle_follow(self) -> None:
+        """Follow the end, or stay."""
+        self.follow = not self.follow
+        self.paint()
+
+    def jump(self, direction: int) -> bool:
+        """Go to the next or previous match, or error without a search; False without any."""
+        scan = self._search if self._search is not None else self._errors
+        start = self._current if self._current >= 0 else (self.state.next_seq if self.follow else self._top - 1)
+        seq = scan.after(start) if direction > 0 else scan.before(start if self._current >= 0 else start + 1)
+        if seq is None:
+            return False
+        self._current = seq
+        self.follow = False
+        self._rows.pop(seq, None)
+        self._forget_rows()
+        self._top, self._skip = seq, 0
+        self._move(-(self.size.height // 3))
+        self.paint()
+        return True
+
+    def status(self) -> str:
+        """Return what the title says about the log."""
+        parts = []
+        if self._only is not None:
+            parts.append(S.log_only.format(text=self.only_text, context=self.context))
+        scan = self._search if self._search is not None else self._errors
+        place = scan.place(self._current) if self._current >= 0 else 0
+        if self._search is not None:
+            found = S.log_matches.format(n=len(scan.found))
+            parts.append(f"/{self.search_text}  {f'{place}/' if place else ''}{found}")
+        elif place:
+            parts.append(f"{self.look.glyphs.failed} {place}/{len(scan.found)}")
+        behind = 0 if self.follow else self._count() - self._position(self._bottom()) - 1
+        if behind > 0:
+            parts.append(S.log_behind.format(n=behind))
+        elif not self.follow:
+            parts.append(S.log_stays)
+        return "  ".join(parts)
+
+    def visible_text(self) -> str:
+        """Return the lines that the filter lets through, as text."""
+        first, end = self.state.first_seq, self.state.next_seq
+        if self._shown is None:
+            return "\n".join(line.text for line in self._fetch(first, end - first))
+        return "\n".join(line.text for seq in self._shown for line in self._fetch(seq, 1))
+
+    # -- positions ----------------------------------------------------------------------------------------
+
+    def _fetch(self, first: int, count: int) -> Sequence[LogLine]:
+        return self._source.log_lines(self.rank, first, count)
+
+    def _count(self) -> int:
+        if self._shown is not None:
+            return len(self._shown)
+        return self.state.next_seq - self.state.first_seq
+
+    def _seq(self, position: int) -> int:
+        return self._shown[position] if self._shown is not None else self.state.first_seq + position
+
+    def _position(self, seq: int) -> int:
+        """Return the position of the line, or of the next one that is shown."""
+        if self._shown is not None:
+            return bisect_left(self._shown, seq)
+        return max(0, seq - self.state.first_seq)
+
+    def _bottom(self) -> int:
+        """Sequence number of the last visible line."""
+        position, left = self._position(self._top), self.size.height + self._skip
+        while position < self._count() - 1:
+            left -= len(self._rows_of(position))
+            if left <= 0:
+                break
+            position += 1
+        return self._seq(position) if 0 <= position < self._count() else self.state.next_seq - 1
+
+    def _move(self, by: int) -> None:
+        """Move the anchor by rows."""
+        count = self._count()
+        if not count:
+            return
+        position, skip = min(self._position(self._top), count - 1), self._skip + by
+        while skip < 0 and position > 0:
+            position -= 1
+            skip += len(self._rows_of(position))
+        skip = max(0, skip)
+        while position < count - 1 and skip >= len(self._rows_of(position)):
+            skip -= len(self._rows_of(position))
+            position += 1
+        self._top, self._skip = self._seq(position), min(skip, len(self._rows_of(position)) - 1)
+
+    def _at_end(self) -> bool:
+        position, rows = self._position(self._top), -self._skip
+        while position < self._count():
+            rows += len(self._rows_of(position))
+            if rows > self.size.height:
+                return False
+            position += 1
+        return True
+
+    # -- keys ---------------------------------------------------------------------------------------------
+
+    def action_scroll(self, by: int) -> None:
+        """Scroll by rows; reaching the end follows again."""
+        if self.follow and by > 0:
+            return
+        self.follow = False
+        self._move(by)
+        if by > 0 and self._at_end():
+            self.follow = True
+        self.paint()
+
+    def action_page(self, by: int) -> None:
+        """Scroll by pages."""
+        self.action_scroll(by * max(1, self.size.height - 1))
+
+    def action_to_top(self) -> None:
+        """Go to the oldest line held."""
+        self.follow = False
+        self._top, self._skip = self.state.first_seq, 0
+        self.paint()
+
+    def action_to_end(self) -> None:
+        """Follow."""
+        self.follow = True
+        self.paint()
+
+    def action_sideways(self, by: int) -> None:
+        """Scroll sideways while lines are cut."""
+        if not self.wrap:
+            self._left = max(0, self._left + by)
+            self.paint()
+
+    def on_mouse_scroll_down(self, event: events.MouseScrollDown) -> None:
+        """Scroll as the wheel does."""
+        event.stop()
+        self.action_scroll(3)
+
+    def on_mouse_scroll_up(self, event: events.MouseScrollUp) -> None:
+        """Scroll as the wheel does."""
+        event.stop()
+        self.action_scroll(-3)
+
+    # -- drawing ------------------------------------------------------------------------------------------
+
+    def draw(self, width: int, height: int) -> list[Strip]:
+        """Return the visible rows; while following, the last line is at the bottom of what is filled."""
+        key = (width, self.wrap, self.times, self.look, self.search_text, self._current)
+        if key != self._rows_key or len(self._rows) > _CACHED:
+            self._rows, self._rows_key = {}, key
+        strips = self._follow_rows(height) if self.follow else self._anchored_rows(height)
+        if not strips:
+            strips = [self.line().add(f" {self._nothing()}", self.look.styles.dim).strip(width)]
+        elif self.state.error and len(strips) < height:
+            strips.append(self.line().add(f" {self.state.error}", self.look.styles.warning).strip(width))
+        status = self.status()
+        if status != self._status:
+            self._status = status
+            self.post_message(self.Changed())
+        if self._left:
+            strips = [strip.crop(self._left, self._left + width).extend_cell_length(width) for strip in strips]
+        return strips
+
+    def _nothing(self) -> str:
+        if not self.rank:
+            return S.log_no_rank
+        if self.state.error:
+            return self.state.error
+        return S.log_none_match.format(text=self.only_text) if self._only is not None else S.log_empty
+
+    def _follow_rows(self, height: int) -> list[Strip]:
+        rows: list[Strip] = []
+        position = self._count()
+        while position > 0 and len(rows) < height:
+            position -= 1
+            rows = self._rows_of(position) + rows
+        if self._count():
+            self._top, self._skip = self._seq(position), max(0, len(rows) - height)
+        return rows[-height:]
+
+    def _anchored_rows(self, height: int) -> list[Strip]:
+        rows: list[Strip] = []
+        position = self._position(self._top)
+        while position < self._count() and len(rows) < height + self._skip:
+            rows += self._rows_of(position)
+            position += 1
+        if len(rows) < height + self._skip:
+            return self._follow_rows(height)
+        return rows[self._skip : self._skip + height]
+
+    def _rows_of(self, position: int) -> list[Strip]:
+        """Return the rows of one line, with what is missing before it."""
+        seq = self._seq(position)
+        known = self._rows.get(seq)
+        if known is not None:
+            return known
+        line = self._line_at(seq)
+        rows = self._gap_rows(position, seq) + (self._line_rows(line) if line is not None else [])
+        rows = rows or [Strip.blank(self.size.width)]
+        self._rows[seq] = rows
+        return rows
+
+    def _line_at(self, seq: int) -> LogLine | None:
+        if seq not in self._lines:
+            if len(self._lines) > _CACHED:
+                self._lines.clear()
+            count = 64 if self._shown is None else 1
+            start = max(self.state.first_seq, seq - count // 2)
+            for line in self._fetch(start, count):
+                self._lines[line.seq] = line
+        return self._lines.get(seq)
+
+    def _gap_rows(self, position: int, seq: int) -> list[Strip]:
+        if position == 0 and self.state.dropped and self._shown is None:
+            return [self._rule(S.log_dropped.format(n=self.state.dropped))]
+        if self._shown is not None and self.context and position:
+            missing = seq - self._seq(position - 1) - 1
+            if missing:
+                return [self._rule(S.log_gap.format(n=missing))]
+        return []
+
+    def _rule(self, text: str) -> Strip:
+        styles, rule = self.look.styles, self.look.glyphs.rule
+        line = self.line().add(rule * 2, styles.rule).add(f" {text} ", styles.dim)
+        return line.add(rule * max(0, self.size.width - line.length), styles.rule).strip(self.size.width)
+
+    def _line_rows(self, line: LogLine) -> list[Strip]:
+        width, styles = self.size.width, self.look.styles
+        stamp = f"{clock_time(line.at, milliseconds=True)} " if self.times else ""
+        style = styles.text if not line.severity else self.look.severity(line.severity) + _PLAIN
+        text = line.text.expandtabs(4)
+        room = max(8, width - len(stamp) - 1)
+        pieces = wrap(text, room, 2) if self.wrap else [text]
+        strips = []
+        done = 0
+        for number, piece in enumerate(pieces):
+            row = self.line()
+            row.add(self.look.glyphs.cursor if line.seq == self._current and number == 0 else " ", styles.key)
+            if stamp:
+                row.add(stamp if number == 0 else " " * len(stamp), styles.dim)
+            if number:
+                row.add("  ")
+            self._marked(row, piece, text, done, style, line.seq == self._current)
+            done += len(piece)
+            strips.append(row.strip(width if self.wrap else max(width, row.length)))
+        return strips
+
+    def _marked(self, row: Line, piece: str, text: str, offset: int, style: Style, current: bool) -> None:
+        """Add a piece of a line with what the search found in it."""
+        if self._pattern is None:
+            row.add(piece, style)
+            return
+        found = self.look.styles.match_current if current else self.look.styles.match
+        position = 0
+        for match in self._pattern.finditer(text):
+            start, end = max(match.start() - offset, position), min(match.end() - offset, len(piece))
+            if start < end:
+                row.add(piece[position:start], style).add(piece[start:end], found)
+                position = end
+        row.add(piece[position:], style)
+
+    def _forget_rows(self) -> None:
+        self._rows.clear()
+
+    def _forget(self) -> None:
+        self._lines.clear()
+        self._rows.clear()
+        self._shown = None
