@@ -23,6 +23,7 @@ from pdtui.text import clean, clean_line, decode
         ("a\x7fb\x00c\rd", "abcd"),
         ("\u202eevil\u202c", "evil"),
         ("[/not markup]", "[/not markup]"),
+        ("half \ud83d a pair", "half  a pair"),
     ],
 )
 def test_clean_keeps_words_and_drops_control(raw: str, shown: str) -> None:

@@ -15,11 +15,14 @@ _ESCAPE = re.compile(
     r"|\x1b[ -/]*[0-~]?"  # two-byte escapes, and an ESC at the end
     r"|\x9b[0-?]*[ -/]*[@-~]"  # CSI in its 8-bit form
 )
-_CONTROL = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u200e\u200f\u202a-\u202e\u2066-\u2069\ufeff]")
+_CONTROL = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u200e\u200f\u202a-\u202e\u2066-\u2069\ufeff\ud800-\udfff]")
 
 
 def clean(text: str) -> str:
-    """Return `text` without escape sequences, control characters (tab and newline stay) and bidi overrides."""
+    """Return `text` without escape sequences, control characters (tab and newline stay) and bidi overrides.
+
+    Lone surrogates, which JSON can hold and no terminal can be sent, go too.
+    """
     if not _CONTROL.search(text):
         return text
     return _CONTROL.sub("", _ESCAPE.sub("", text))

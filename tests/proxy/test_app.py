@@ -11,9 +11,10 @@ from aiohttp import web
 from prometheus_client import REGISTRY
 from prometheus_client.parser import text_string_to_metric_families
 
+from pdtui.proxy import openai
 from pdtui.proxy.settings import ProxySettings
-from tests.proxy.mock_rank import Reply, Rig, error, hang, rig
-from tests.proxy.test_pull import BODY, STREAM, TEXT
+from tests.proxy.mock_rank import Reply, Rig, error, generate, hang, rig
+from tests.proxy.test_pull import BODY, STREAM, TEXT, assert_late_error
 from tests.support.waiting import eventually
 
 
@@ -173,6 +174,22 @@ async def test_a_defect_of_ours_is_a_500_without_its_details(caplog: pytest.LogC
         await eventually(it.idle)
     assert "secret" not in reply.raw.decode()
     assert "ZeroDivisionError" in caplog.text
+
+
+async def test_a_defect_of_ours_in_the_middle_of_a_stream_is_an_error_event(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def broken(*args: Any) -> bool:
+        raise ZeroDivisionError("secret")
+
+    async with rig() as it:
+        it.d[0].always = generate(pause_after=2)
+        async with it.session.post(it.base + "/v1/completions", json=STREAM) as response:
+            await response.content.readuntil(b"k4")
+            monkeypatch.setattr(openai, "with_cached_tokens", broken)
+            it.d[0].release.set()
+            assert_late_error(b"data: {}\n\n" + await response.read(), "internal error of the proxy")
+        await eventually(it.idle)
 
 
 async def test_a_stream_is_back_pressured_by_a_client_that_does_not_read() -> None:

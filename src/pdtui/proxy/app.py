@@ -78,9 +78,12 @@ class ProxyApp:
             # aiohttp cancels the handler when the connection is gone; it is not swallowed.
             _finish(trace, "client_gone", 499)
             raise
+        except Exception:
+            # The boundary: a defect of ours is logged, and is an error to the client like any other.
+            _log.exception("request %s failed", rid)
+            _finish(trace, "failed", 500)
+            return await self._tell(ProxyError("internal error of the proxy", status=500), trace, sink)
         finally:
-            if trace.outcome == "running":
-                _finish(trace, "failed", 500)
             trace.ended = self._clock.monotonic()
             self.traces.end(trace)
             self.metrics.finished(trace)
@@ -88,7 +91,7 @@ class ProxyApp:
     async def _answer(self, request: web.Request, trace: Trace, sink: ResponseSink) -> web.StreamResponse:
         """Run the flow; the one place where an error of it becomes an answer."""
         try:
-            raw = await _body(request)
+            raw = await self._body(request)
             body = openai.parse_body(raw)
             # A client's own would reach D: an empty block list there ends the whole engine.
             body.pop("kv_transfer_params", None)
@@ -118,6 +121,17 @@ class ProxyApp:
             return sink.refuse(error.status, error.body, error.headers)
         headers = {"retry-after": str(error.retry_after)} if isinstance(error, NoBackend) else {}
         return sink.refuse(error.status, openai.error_body(message, error.status), headers)
+
+    async def _body(self, request: web.Request) -> bytes:
+        try:
+            async with self._clock.timeout(self._settings.idle_s):
+                return await request.read()
+        except web.HTTPRequestEntityTooLarge as error:
+            raise BadRequest(f"the body is longer than {request.client_max_size} bytes", status=413) from error
+        except TimeoutError as error:
+            raise BadRequest(f"the body did not come within {self._settings.idle_s:g} s", status=408) from error
+        except ConnectionError as error:
+            raise ClientGone from error
 
     def _request_id(self, request: web.Request) -> str:
         """Return the client's id, made unique among the running ones: engines tell requests apart by it."""
@@ -177,22 +191,13 @@ def _finish(trace: Trace, outcome: Outcome, status: int) -> None:
     trace.outcome, trace.status = outcome, status
 
 
-async def _body(request: web.Request) -> bytes:
-    try:
-        return await request.read()
-    except web.HTTPRequestEntityTooLarge as error:
-        raise BadRequest(f"the body is longer than {request.client_max_size} bytes", status=413) from error
-    except ConnectionError as error:
-        raise ClientGone from error
-
-
 async def _not_served(request: web.Request) -> web.Response:
     raise ProxyError(f"{request.path} cannot be split into prefill and decode here", status=501)
 
 
 @web.middleware
 async def _errors(request: web.Request, handler: Handler) -> web.StreamResponse:
-    """Give every error OpenAI's shape; the boundary where a defect of ours becomes a 500."""
+    """Give errors that no flow raised OpenAI's shape."""
     headers: dict[str, str] = {}
     try:
         return await handler(request)
@@ -204,7 +209,4 @@ async def _errors(request: web.Request, handler: Handler) -> web.StreamResponse:
         message, status = f"{request.method} {request.path}: {error.reason}", error.status
         if isinstance(error, web.HTTPMethodNotAllowed):
             headers["Allow"] = ", ".join(sorted(error.allowed_methods))
-    except Exception:
-        _log.exception("%s %s failed", request.method, request.path)
-        message, status = "internal error of the proxy", 500
     return web.json_response(body=openai.error_body(message, status), status=status, headers=headers)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import os
 from collections.abc import Mapping
 from types import SimpleNamespace, TracebackType
 from typing import Protocol
@@ -206,8 +207,9 @@ async def _note_connected(
 def _words(error: BaseException) -> str:
     if isinstance(error, aiohttp.ClientConnectorError):
         error = error.os_error
-    if isinstance(error, OSError) and error.strerror:
-        return clean_line(error.strerror)
+    if isinstance(error, OSError) and error.errno:
+        # asyncio's own text repeats the address, which behind a tunnel says nothing.
+        return os.strerror(error.errno)
     if isinstance(error, aiohttp.ServerDisconnectedError):
         return "the connection was closed"
     if isinstance(error, (aiohttp.ClientPayloadError, asyncio.IncompleteReadError)):

@@ -288,10 +288,15 @@ class _Relay:
             self.done = True
             self.out.append(event.raw)
             return
+        if event.data is None:
+            # A comment keeps a connection alive; before the first token there is none to the client.
+            if self._begun or self._late:
+                self.out.append(event.raw)
+            return
         value = openai.event_object(event)
         if value is None:
-            if self._begun:
-                self.out.append(event.raw)
+            self._begin()
+            self.out.append(event.raw)
             return
         failure = openai.error_of(value)
         if failure is not None:

@@ -13,7 +13,7 @@ from pdtui.proxy import openai
 from pdtui.proxy.errors import HandoverMissing, UpstreamLost
 from pdtui.proxy.settings import ProxySettings
 
-_EPOCH = 1e9
+_TIMES_OF_DAY = (1e9, 1e11)
 """Smaller «times» are some machine's uptime: NIXL counts its lease on perf_counter, which means nothing here."""
 
 _REMEDY = (
@@ -84,8 +84,9 @@ def read_handover(rank: str, raw: bytes, settings: ProxySettings, *, monotonic: 
         raise HandoverMissing(f"{rank} prefilled, but handed over no KV blocks", remedy=_REMEDY)
     lease = settings.lease_s
     expiry = params.get("remote_blocks_expiry_time")
-    if isinstance(expiry, (int, float)) and not isinstance(expiry, bool) and expiry > _EPOCH:
-        lease = expiry - wall
+    if isinstance(expiry, (int, float)) and not isinstance(expiry, bool):
+        earliest, latest = _TIMES_OF_DAY
+        lease = expiry - wall if earliest < expiry < latest else lease
     usage = openai.usage_of(answer)
     return Handover(
         params=params,

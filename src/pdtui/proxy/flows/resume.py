@@ -59,9 +59,9 @@ class Resume:
     def _note_text(self, choice: Mapping[str, Any]) -> None:
         text = openai.text_of(choice)
         self._text += text
-        part = choice.get("delta") or choice.get("message") or {}
-        spoken = {"role", "content"}
-        self._hidden |= any(value for key, value in part.items() if key not in spoken)
+        part = choice.get("delta") or choice.get("message")
+        if isinstance(part, dict):
+            self._hidden |= any(value for key, value in part.items() if key not in ("role", "content"))
 
     def next_body(self, dropped: Mapping[str, Any]) -> dict[str, Any]:
         """Return the client's body with the answer so far at the end of its prompt; raises `CannotResume`."""
@@ -135,9 +135,9 @@ class Resume:
         for choice in openai.choices_of(value)[:1]:
             message = choice.get("message")
             if isinstance(message, dict):
-                message["content"] = self._text + (message.get("content") or "")
+                message["content"] = self._text + openai.text_of(choice)
             else:
-                choice["text"] = self._text + (choice.get("text") or "")
+                choice["text"] = self._text + openai.text_of(choice)
         self._patch_usage(value)
 
     def _patch_usage(self, value: dict[str, Any]) -> None:
