@@ -149,7 +149,7 @@ async def test_changed_file_marks_running_ranks_outdated_and_hides_secrets(
         assert status.state is RankState.READY
         assert status.flags == ("outdated",)
         assert "--max-model-len: 40000 -> 8000 (plan)" in status.difference
-        assert "HF_TOKEN: (hidden) -> (hidden) (plan)" in status.difference
+        assert "HF_TOKEN: *** -> *** (plan)" in status.difference
         assert "secret" not in " ".join(status.difference)
 
 

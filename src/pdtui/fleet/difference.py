@@ -3,54 +3,29 @@
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Mapping, Sequence
 
-_SECRET = re.compile(r"(key|token|secret|passw|credential)", re.IGNORECASE)
-_HIDDEN = "(hidden)"
+from pdtui.topology.redact import redacted
+
 _SHORT = 60
-
-
-def is_secret(name: str) -> bool:
-    """Return whether a flag or variable of this name may hold a secret (`--api-key`, `HF_TOKEN`).
-
-    Numbers of tokens are none (`--max-num-batched-tokens`).
-    """
-    return bool(_SECRET.search(name)) and not re.search(r"tokens\b", name, re.IGNORECASE)
-
-
-def shown_argv(argv: Sequence[str]) -> tuple[str, ...]:
-    """Return a command line with the values of secret flags hidden."""
-    shown: list[str] = []
-    hide = False
-    for word in argv:
-        name, equals, _ = word.partition("=")
-        if hide and not word.startswith("--"):
-            shown.append(_HIDDEN)
-            continue
-        hide = word.startswith("--") and is_secret(word) and not equals
-        if word.startswith("--") and equals and is_secret(name):
-            shown.append(f"{name}={_HIDDEN}")
-        else:
-            shown.append(word)
-    return tuple(shown)
 
 
 def argv_difference(planned: Sequence[str], running: Sequence[str]) -> tuple[str, ...]:
     """Return a line for each flag that differs: `--seed: 1 -> 1024 (plan)`."""
     want, have = _flags(planned), _flags(running)
-    lines: list[str] = []
-    for name in sorted(want.keys() | have.keys(), key=lambda n: (n not in want, n)):
-        if name in want and name in have and _equal(want[name], have[name]):
-            continue
-        lines.append(_line(name, have.get(name), want.get(name)))
-    return tuple(lines)
+    shown_want, shown_have = _flags(redacted(planned, {})[0]), _flags(redacted(running, {})[0])
+    return tuple(
+        _line(name, shown_have.get(name), shown_want.get(name))
+        for name in sorted(want.keys() | have.keys(), key=lambda n: (n not in want, n))
+        if name not in want or name not in have or not _equal(want[name], have[name])
+    )
 
 
 def env_difference(planned: Mapping[str, str], running: Mapping[str, str]) -> tuple[str, ...]:
     """Return a line for each variable that differs."""
+    shown_want, shown_have = redacted((), planned)[1], redacted((), running)[1]
     return tuple(
-        _line(name, running.get(name), planned.get(name))
+        _line(name, shown_have.get(name), shown_want.get(name))
         for name in sorted(planned.keys() | running.keys())
         if planned.get(name) != running.get(name)
     )
@@ -62,9 +37,6 @@ def literal_env(env: Mapping[str, str]) -> Mapping[str, str]:
 
 
 def _line(name: str, have: str | None, want: str | None) -> str:
-    if is_secret(name):
-        have = _HIDDEN if have is not None else None
-        want = _HIDDEN if want is not None else None
     return f"{name}: {_show(have)} -> {_show(want)} (plan)"
 
 

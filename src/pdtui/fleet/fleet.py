@@ -221,10 +221,8 @@ class Fleet:
         return True
 
     def _has_settled(self, name: str, npus: bool) -> bool:
-        if not self._link_watchers[name].tried:
-            return False
         if self._links[name].rank_agent is None:
-            return True
+            return self._link_watchers[name].failed
         if not self._watchers[name].answered:
             return False
         node = self.store.nodes[name]

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
+
 from pdtui.clock import Clock
 from pdtui.errors import RemoteError
 from pdtui.fleet.snapshot import NodeState
 from pdtui.fleet.store import Store
-from pdtui.fleet.waiting import first_of
 from pdtui.remote.interface import Facts, LinkState, NodeLink
 from pdtui.text import clean_line
 
@@ -17,6 +18,9 @@ _STATES = {
     LinkState.FAILED: NodeState.FAILED,
     LinkState.CLOSED: NodeState.RECONNECTING,
 }
+
+LOOK_INTERVAL = 5.0
+"""Seconds after which the state is read again though nothing was said to have changed."""
 
 OFFSET_INTERVAL = 60.0
 """Seconds between two measurements of a node's clock."""
@@ -32,18 +36,19 @@ class LinkWatcher:
         self._offset_at = float("-inf")
 
     @property
-    def tried(self) -> bool:
-        """Whether the connection has been made, or a first try has failed."""
+    def failed(self) -> bool:
+        """Whether there is a reason why the node cannot be asked."""
         status = self._link.status
-        return status.state in (LinkState.CONNECTED, LinkState.FAILED) or status.error is not None
+        return status.state is LinkState.FAILED or status.error is not None
 
     async def run(self) -> None:
         """Follow the connection until cancelled."""
         while True:
             self._show()
             await self._measure()
-            # The state is read again each second: others wait for the same change.
-            await first_of(self._link.changed(), self._clock.sleep(1.0))
+            with suppress(TimeoutError):
+                async with self._clock.timeout(LOOK_INTERVAL):
+                    await self._link.changed()
 
     def _show(self) -> None:
         status = self._link.status

@@ -16,7 +16,7 @@ from pdtui.fleet.observation import RankMemory, View, is_foreign, status_of, str
 from pdtui.fleet.snapshot import Diagnosis, RankMetrics, RankState, RankStatus
 from pdtui.fleet.store import Store
 from pdtui.fleet.waiting import first_of
-from pdtui.remote.interface import LinkState, Listener, NodeAgent, NodeLink, ProcessState, RankRecord
+from pdtui.remote.interface import Listener, NodeAgent, NodeLink, ProcessState, RankRecord
 from pdtui.topology.model import Topology
 from pdtui.topology.plan import Plan, RankPlan
 
@@ -155,8 +155,6 @@ class RankWatcher:
 
     def _mark_lost(self) -> None:
         now = self._clock.wall()
-        if self._link.status.state is LinkState.CONNECTED:
-            return
         for rank_id in (*self._planned, *self._strays):
             status = self._store.ranks.get(rank_id)
             if status is not None and status.state not in (RankState.UNKNOWN, RankState.LOST):

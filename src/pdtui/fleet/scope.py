@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
 from pdtui.errors import ActionRefused
-from pdtui.fleet.difference import is_secret, shown_argv
 from pdtui.fleet.intents import Blocker, Intent, Preview, RestartRanks, StartRanks, StopRanks
 from pdtui.fleet.serving import is_serving, usable_ranks
 from pdtui.fleet.snapshot import ALIVE_STATES, RankState, RankStatus
 from pdtui.topology.model import Role, Topology
 from pdtui.topology.plan import Plan, RankPlan
+from pdtui.topology.redact import redacted
 from pdtui.topology.script import run_script
 
 OUTLIVING = ALIVE_STATES - {RankState.UNMANAGED}
@@ -234,10 +233,5 @@ def _commands(
 
 def shown_script(rank: RankPlan, topology: Topology) -> str:
     """Return the script that a rank runs from, secrets hidden."""
-    env = {name: "(hidden)" if is_secret(name) else value for name, value in rank.env.items()}
-    return run_script(replace(rank, argv=shown_argv(rank.argv), env=env), topology.runtime).rstrip("\n")
-
-
-def shown_command(argv: Sequence[str]) -> str:
-    """Return a command line as a shell would take it, secrets hidden."""
-    return shlex.join(shown_argv(argv))
+    argv, env = redacted(rank.argv, rank.env)
+    return run_script(replace(rank, argv=argv, env=env), topology.runtime).rstrip("\n")
