@@ -1,0 +1,137 @@
+"""Places where an agent can run, and the promise that nothing is left there."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import os
+import signal
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import AsyncExitStack
+from pathlib import Path
+
+import pytest
+
+from pdtui.clock import SystemClock
+from pdtui.remote.client import AgentClient
+from pdtui.remote.interface import RankSpec, Transport
+from pdtui.remote.transports.local import LocalTransport
+from pdtui.remote.transports.ssh import JumpHosts, SshTransport
+from pdtui.topology.model import SshOptions
+from tests.remote.memory import MemoryTransport
+from tests.remote.simulated_ssh import simulated_ssh
+from tests.support.sshd import running_sshd
+from tests.support.waiting import eventually
+
+Connect = Callable[[], Awaitable[AgentClient]]
+CLOCK = SystemClock()
+
+
+def carriers(word: str) -> list[int]:
+    """Return the live processes that carry `word` in their environment or command line."""
+    found = []
+    for entry in Path("/proc").iterdir():
+        if not entry.name.isdigit() or int(entry.name) == os.getpid():
+            continue
+        try:
+            if entry.joinpath("stat").read_bytes().rpartition(b")")[2].split()[0] in (b"Z", b"X"):
+                continue
+            text = entry.joinpath("environ").read_bytes() + entry.joinpath("cmdline").read_bytes()
+        except OSError:
+            continue
+        if word.encode() in text:
+            found.append(int(entry.name))
+    return found
+
+
+@pytest.fixture
+async def cluster(tmp_path: Path) -> AsyncIterator[str]:
+    """A cluster's name that nobody else has; whatever still runs for it afterwards is killed and waited for."""
+    name = "t" + hashlib.sha256(str(tmp_path).encode()).hexdigest()[:10]
+    yield name
+    for word in (f"PDTUI_RANK={name}:", f"/{name}/"):
+        for pid in carriers(word):
+            os.kill(pid, signal.SIGKILL)
+        await eventually(lambda word=word: not carriers(word), what="ranks and keepers end")  # type: ignore[misc]
+
+
+@pytest.fixture
+def state(tmp_path: Path) -> Path:
+    """Where ranks' records go."""
+    return tmp_path / "state"
+
+
+async def ssh_transport(stack: AsyncExitStack, options: SshOptions, host: str = "127.0.0.1") -> SshTransport:
+    """Connect; the stack closes it."""
+    handshakes = asyncio.Semaphore(8)
+    jumps = JumpHosts(CLOCK, handshakes)
+    stack.push_async_callback(jumps.close)
+    transport = await SshTransport.connect(host, options, clock=CLOCK, jumps=jumps, handshakes=handshakes)
+    stack.push_async_callback(transport.close)
+    return transport
+
+
+@pytest.fixture(params=["memory", "local", "asyncssh", pytest.param("sshd", marks=pytest.mark.sshd)])
+async def transport(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Transport]:
+    """Every way to a node."""
+    async with AsyncExitStack() as stack:
+        place: Transport
+        if request.param == "memory":
+            place = MemoryTransport()
+            stack.push_async_callback(place.close)
+        elif request.param == "local":
+            place = LocalTransport(CLOCK)
+            stack.push_async_callback(place.close)
+        else:
+            folder = tmp_path / "ssh"
+            folder.mkdir()
+            if request.param == "asyncssh":
+                server = await stack.enter_async_context(simulated_ssh(folder))
+                place = await ssh_transport(stack, server.options)
+            else:
+                sshd = await stack.enter_async_context(running_sshd(folder))
+                place = await ssh_transport(stack, sshd.options)
+        yield place
+
+
+@pytest.fixture
+async def agent(transport: Transport, state: Path) -> AsyncIterator[AgentClient]:
+    """An agent in every place."""
+    client = await AgentClient.connect(transport, clock=CLOCK, state_dir=str(state))
+    yield client
+    await client.close()
+
+
+@pytest.fixture
+async def connect(state: Path) -> AsyncIterator[Connect]:
+    """Start agents on this machine, as many as a test wants."""
+    local = LocalTransport(CLOCK)
+    clients: list[AgentClient] = []
+
+    async def start() -> AgentClient:
+        client = await AgentClient.connect(local, clock=CLOCK, state_dir=str(state))
+        clients.append(client)
+        return client
+
+    yield start
+    for client in clients:
+        await client.close()
+    await local.close()
+
+
+def spec(cluster: str, script: str = "exec sleep 1000", rank: str = "decode/0") -> RankSpec:
+    """Return what starts a small rank."""
+    return RankSpec(
+        cluster=cluster,
+        rank=rank,
+        script=script + "\n",
+        argv=("vllm", "serve", "/model"),
+        env={"HCCL_BUFFSIZE": "600"},
+        digest="d1",
+        address="127.0.0.1",
+        api_port=7100,
+        ports=(7100, 36200),
+        devices=(0, 1),
+        by="tester@console",
+        hbm_before={"0": 3000},
+    )

@@ -1,0 +1,371 @@
+"""What every way to a node must do, over memory, this machine, a simulated SSH server and OpenSSH's."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import os
+import signal
+import sys
+from pathlib import Path
+
+import pytest
+
+from pdtui.errors import AgentError, AgentLost
+from pdtui.remote.client import AgentClient
+from pdtui.remote.interface import Command, LogChunk, ProcessState, Transport
+from tests.remote.conftest import carriers, spec
+from tests.support.waiting import eventually
+
+
+async def test_facts_name_the_machine_and_the_folder(agent: AgentClient, state: Path) -> None:
+    assert agent.facts.protocol == 1
+    assert agent.facts.uid == os.getuid()
+    assert agent.facts.boot_id == Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+    assert Path(agent.facts.state_dir).parent == state
+    assert Path(agent.facts.state_dir).stat().st_mode & 0o777 == 0o700
+
+
+async def test_run_keeps_streams_and_status_apart(agent: AgentClient) -> None:
+    result = await agent.run(Command(("sh", "-c", "echo out; echo err >&2; exit 7")))
+    assert (result.status, result.stdout, result.stderr) == (7, b"out\n", b"err\n")
+    assert not result.timed_out
+
+
+async def test_run_is_argv_and_never_a_shell_line(agent: AgentClient) -> None:
+    words = ("printf", "%s|", "a b", "$HOME", "`id`", "'", '"', "\\", "前")
+    result = await agent.run(Command(words))
+    assert result.stdout.decode() == "a b|$HOME|`id`|'|\"|\\|前|"
+
+
+async def test_run_passes_binary_output_unchanged(agent: AgentClient) -> None:
+    program = "import sys;sys.stdout.buffer.write(bytes(range(256))*3000)"
+    result = await agent.run(Command((sys.executable, "-c", program)))
+    assert result.stdout == bytes(range(256)) * 3000
+    assert not result.truncated
+
+
+async def test_run_caps_output_and_says_so(agent: AgentClient) -> None:
+    result = await agent.run(Command(("sh", "-c", "yes | head -c 9000000"), limit=100_000))
+    assert len(result.stdout) == 100_000
+    assert result.truncated
+    assert result.status == 0
+
+
+async def test_run_kills_the_whole_process_group_at_its_time(agent: AgentClient, cluster: str) -> None:
+    script = f"sleep 1000 /{cluster}/ & exec sleep 1000"
+    result = await agent.run(Command(("sh", "-c", f"X=/{cluster}/; export X; {script}"), timeout=0.4))
+    assert result.timed_out
+    assert result.status == -signal.SIGKILL
+    await eventually(lambda: not carriers(f"/{cluster}/"))
+
+
+async def test_run_says_why_a_command_cannot_start(agent: AgentClient) -> None:
+    result = await agent.run(Command(("no-such-tool-here",)))
+    assert result.status is None
+    assert "No such file" in result.error
+
+
+async def test_run_finds_vendor_tools_after_the_users_own(agent: AgentClient) -> None:
+    result = await agent.run(Command(("sh", "-c", "echo $PATH; echo $LD_LIBRARY_PATH; echo $LC_ALL")))
+    path, libraries, language = result.stdout.decode().splitlines()
+    assert path.split(":")[0] not in ("/usr/local/Ascend/driver/tools",)
+    assert "/usr/local/Ascend/driver/tools" in path.split(":")
+    assert libraries.endswith("/usr/local/Ascend/driver/lib64")
+    assert language == "C"
+
+
+async def test_a_command_that_leaves_a_daemon_behind_does_not_hang(agent: AgentClient, cluster: str) -> None:
+    async with asyncio.timeout(20):
+        result = await agent.run(Command(("sh", "-c", f"X=/{cluster}/ setsid sleep 1000 & echo done"), timeout=15))
+    assert result.stdout == b"done\n"
+    assert not result.timed_out
+
+
+async def test_cancelling_the_caller_kills_the_command(agent: AgentClient, cluster: str) -> None:
+    script = f"X=/{cluster}/; export X; sleep 1000; true"
+    task = asyncio.create_task(agent.run(Command(("sh", "-c", script), timeout=600)))
+    await eventually(lambda: carriers(f"/{cluster}/"))
+    task.cancel()
+    with contextlib.suppress(asyncio.CancelledError):
+        await task
+    await eventually(lambda: not carriers(f"/{cluster}/"))
+    assert (await agent.run(Command(("true",)))).status == 0
+
+
+async def test_a_slow_command_delays_no_other(agent: AgentClient) -> None:
+    slow = asyncio.create_task(agent.run(Command(("sleep", "30"), timeout=60)))
+    async with asyncio.timeout(15):
+        assert (await agent.run(Command(("echo", "quick")))).stdout == b"quick\n"
+    assert not slow.done()
+    slow.cancel()
+    with contextlib.suppress(asyncio.CancelledError):
+        await slow
+
+
+async def test_batch_runs_one_at_a_time_per_device(agent: AgentClient, tmp_path: Path) -> None:
+    log = tmp_path / "order"
+    script = f'echo "+$0" >> {log}; sleep 0.02; echo "-$0" >> {log}; echo "$1"'
+    commands = [Command(("sh", "-c", script, str(n % 3), str(n)), device=n % 3, key=str(n)) for n in range(12)]
+    results = {c.key: r async for c, r in agent.batch(commands, parallel=3)}
+    assert {key: r.stdout.decode().strip() for key, r in results.items()} == {str(n): str(n) for n in range(12)}
+    for device in "012":
+        lines = [line[0] for line in log.read_text().splitlines() if line[1:] == device]
+        assert lines == ["+", "-"] * 4
+
+
+async def test_batch_yields_quick_ones_before_a_hanging_one_ends(agent: AgentClient) -> None:
+    hanging = Command(("sleep", "60"), timeout=2, device=0, key="hang")
+    quick = [Command(("echo", "x"), device=n, key=str(n)) for n in range(1, 6)]
+    order = [command.key async for command, _ in agent.batch([hanging, *quick], parallel=2)]
+    assert order[-1] == "hang"
+
+
+async def test_two_consoles_share_readings_and_device_locks(
+    agent: AgentClient, transport: Transport, state: Path, tmp_path: Path
+) -> None:
+    from tests.remote.conftest import CLOCK
+
+    other = await AgentClient.connect(transport, clock=CLOCK, state_dir=str(state))
+    try:
+        count = tmp_path / "count"
+        command = Command(("sh", "-c", f"echo x >> {count}; sleep 0.1; cat {count}"), device=3, max_age=60)
+        first, second = await asyncio.gather(agent.run(command), other.run(command))
+        assert first.stdout == second.stdout == b"x\n"
+        assert count.read_text() == "x\n"
+        fresh = await other.run(Command(command.argv, device=3))
+        assert fresh.stdout == b"x\nx\n"
+    finally:
+        await other.close()
+
+
+async def test_read_file_and_its_errors(agent: AgentClient, tmp_path: Path) -> None:
+    (tmp_path / "f").write_bytes(bytes(range(256)) * 1000)
+    assert await agent.read_file(str(tmp_path / "f")) == bytes(range(256)) * 1000
+    assert await agent.read_file(str(tmp_path / "f"), limit=3) == b"\0\1\2"
+    with pytest.raises(AgentError) as caught:
+        await agent.read_file(str(tmp_path / "none"))
+    assert caught.value.code == "not_found"
+    with pytest.raises(AgentError) as caught:
+        await agent.read_file(str(tmp_path))
+    assert caught.value.code == "not_a_file"
+
+
+async def test_journal_appends_lines(agent: AgentClient, cluster: str) -> None:
+    await agent.journal(cluster, {"what": "start", "who": "我"})
+    await agent.journal(cluster, {"what": "stop"})
+    text = await agent.read_file(f"{agent.facts.state_dir}/{cluster}/journal.jsonl")
+    assert [json.loads(line)["what"] for line in text.splitlines()] == ["start", "stop"]
+
+
+async def test_names_cannot_leave_the_state_directory(agent: AgentClient) -> None:
+    for name in ("../x", "a/b", "", ".hidden"):
+        with pytest.raises(AgentError) as caught:
+            await agent.journal(name, {})
+        assert caught.value.code == "bad_request"
+
+
+async def test_clock_offset_of_the_same_machine_is_small(agent: AgentClient) -> None:
+    assert abs(await agent.clock_offset()) < 5
+
+
+async def test_ports_have_owners(agent: AgentClient) -> None:
+    server = await asyncio.start_server(lambda _r, w: w.close(), "127.0.0.1", 0)
+    async with server:
+        port = server.sockets[0].getsockname()[1]
+        found = [entry for entry in await agent.ports() if entry.port == port]
+    assert [(entry.address, entry.pid) for entry in found] == [("127.0.0.1", os.getpid())]
+    assert "py" in found[0].command
+
+
+async def test_processes_with_the_variables_that_were_asked_for(agent: AgentClient, cluster: str) -> None:
+    child = await asyncio.create_subprocess_exec(
+        "sleep", "1000.5", env={"WANTED": "yes", "SECRET": "no", "MARK": f"/{cluster}/"}, start_new_session=True
+    )
+    try:
+        found = await agent.processes(match=["1000.5"], env=["WANTED"])
+        assert [(p.pid, p.argv, dict(p.env)) for p in found] == [
+            (child.pid, ("sleep", "1000.5"), {"WANTED": "yes"})
+        ]
+    finally:
+        child.kill()
+        await child.wait()
+
+
+async def test_http_filters_metrics_on_the_node(agent: AgentClient) -> None:
+    body = b'# HELP a x\na 1\nvllm:x{m="1"} 2\nvllm:xy 3\nvllm:z_bucket{le="1"} 4\n'
+    head = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n"
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readuntil(b"\r\n\r\n")
+        half = len(body) // 2
+        for piece in (head, b"%x\r\n%s\r\n" % (half, body[:half])):
+            writer.write(piece)
+        writer.write(b"%x\r\n%s\r\n0\r\n\r\n" % (len(body) - half, body[half:]))
+        await writer.drain()
+        writer.close()
+
+    async with await asyncio.start_server(serve, "127.0.0.1", 0) as server:
+        port = server.sockets[0].getsockname()[1]
+        whole = await agent.http("127.0.0.1", port, "/metrics")
+        part = await agent.http("127.0.0.1", port, "/metrics", keep=["vllm:x", "vllm:z*"])
+    assert (whole.status, whole.body) == (200, body)
+    assert part.body == b'vllm:x{m="1"} 2\nvllm:z_bucket{le="1"} 4\n'
+    refused = await agent.http("127.0.0.1", port, "/health")
+    assert (refused.status, refused.error) == (None, "refused")
+
+
+async def test_http_gives_up_on_a_silent_server(agent: AgentClient) -> None:
+    async def serve(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await eventually(done.is_set)
+        writer.close()
+
+    done = asyncio.Event()
+    async with await asyncio.start_server(serve, "127.0.0.1", 0) as server:
+        port = server.sockets[0].getsockname()[1]
+        reply = await agent.http("127.0.0.1", port, "/health", timeout=0.2)
+        done.set()
+    assert (reply.status, reply.error) == (None, "timeout")
+
+
+async def take(agent: AgentClient, path: Path, size: int, **options: int) -> list[LogChunk]:
+    """Follow until `size` bytes have come."""
+    chunks: list[LogChunk] = []
+    async with asyncio.timeout(30):
+        async with contextlib.aclosing(agent.follow(str(path), **options)) as stream:  # type: ignore[type-var]
+            async for chunk in stream:
+                chunks.append(chunk)
+                if sum(len(c.data) for c in chunks) >= size:
+                    break
+    return chunks
+
+
+async def test_follow_begins_with_whole_lines_and_resumes_from_an_offset(
+    agent: AgentClient, tmp_path: Path
+) -> None:
+    log = tmp_path / "log"
+    log.write_bytes(b"".join(b"line %05d\n" % n for n in range(10000)))
+    tail = await take(agent, log, 100, tail=115)
+    assert tail[0].data.startswith(b"line 09990\n")
+    first = await take(agent, log, 1, offset=0)
+    rest = await take(agent, log, 110000 - first[0].next_offset, offset=first[0].next_offset)
+    assert first[0].data + b"".join(c.data for c in rest) == log.read_bytes()
+
+
+async def test_follow_survives_rotation_by_rename_and_waits_for_a_file(agent: AgentClient, tmp_path: Path) -> None:
+    log = tmp_path / "log"
+    got = bytearray()
+    async with asyncio.timeout(30):
+        async with contextlib.aclosing(agent.follow(str(log))) as stream:  # type: ignore[type-var]
+            log.write_bytes(b"one\n")
+            got += (await anext(stream)).data
+            log.rename(tmp_path / "log.1")
+            log.write_bytes(b"two\n")
+            got += (await anext(stream)).data
+            log.write_bytes(b"")
+            log.write_bytes(b"3\n")
+            chunk = await anext(stream)
+    assert bytes(got) == b"one\ntwo\n"
+    assert (chunk.data, chunk.offset) == (b"3\n", 0)
+
+
+async def test_unread_follows_hold_no_more_than_their_credit_and_delay_nothing(
+    agent: AgentClient, tmp_path: Path
+) -> None:
+    big = tmp_path / "big"
+    big.write_bytes(b"x" * 99 + b"\n" + b"y" * 3_000_000)
+    unread = [agent.follow(str(big), offset=0) for _ in range(4)]
+    for stream in unread:
+        await anext(stream)
+    async with asyncio.timeout(15):
+        assert (await agent.run(Command(("echo", "quick")))).stdout == b"quick\n"
+    for stream in unread:
+        await stream.aclose()  # type: ignore[attr-defined]
+    whole = await take(agent, big, 3_000_100, offset=0)
+    assert b"".join(c.data for c in whole) == big.read_bytes()
+
+
+async def test_start_list_stop(agent: AgentClient, cluster: str) -> None:
+    script = "echo hello $PDTUI_RANK $SPT_NOENV; exec sleep 1000"
+    started = await agent.start_rank(spec(cluster, script))
+    assert started.outcome == "started"
+    record = started.record
+    assert (record.state, record.rank, record.run) == (ProcessState.RUNNING, "decode/0", 1)
+    assert (record.by, record.digest, record.ports, record.devices) == (
+        "tester@console",
+        "d1",
+        (7100, 36200),
+        (0, 1),
+    )
+    assert dict(record.hbm_before) == {"0": 3000}
+    assert await agent.ranks(cluster) == [record]
+    text = f"hello {cluster}:decode/0 1\n".encode()
+    chunks = await take(agent, Path(record.log), len(text))
+    assert b"".join(c.data for c in chunks) == text
+    stopped = await agent.stop_rank(cluster, "decode/0", grace=20, by="tester@console")
+    assert (stopped.outcome, stopped.killed, stopped.survivors) == ("stopped", False, ())
+    (after,) = await agent.ranks(cluster)
+    assert (after.state, after.exit_signal, after.stop_requested, after.processes) == (
+        ProcessState.EXITED,
+        signal.SIGTERM,
+        True,
+        (),
+    )
+    assert carriers(f"PDTUI_RANK={cluster}:") == []
+    again = await agent.stop_rank(cluster, "decode/0", grace=1, by="x")
+    assert again.outcome == "not_running"
+
+
+async def test_large_requests_and_answers_cross_in_several_frames(agent: AgentClient, cluster: str) -> None:
+    filler = "# " + "注" * 100_000 + "\n"
+    started = await agent.start_rank(spec(cluster, filler + "exec sleep 1000"))
+    script = await agent.read_file(str(Path(started.record.log).with_name("script")))
+    assert script.decode().startswith(filler)
+
+
+async def test_ranks_outlive_the_agent(
+    agent: AgentClient, cluster: str, transport: Transport, state: Path
+) -> None:
+    from tests.remote.conftest import CLOCK
+
+    started = await agent.start_rank(spec(cluster))
+    await agent.close()
+    with pytest.raises(AgentLost):
+        await agent.run(Command(("true",)))
+    other = await AgentClient.connect(transport, clock=CLOCK, state_dir=str(state))
+    try:
+        assert [r.state for r in await other.ranks(cluster)] == [ProcessState.RUNNING]
+        assert (await other.start_rank(spec(cluster))).outcome == "already_running"
+        assert (await other.ranks(cluster))[0].pid == started.record.pid
+    finally:
+        await other.close()
+
+
+async def test_closing_the_agent_kills_its_commands(agent: AgentClient, cluster: str) -> None:
+    script = f"X=/{cluster}/; export X; sleep 1000; true"
+    task = asyncio.create_task(agent.run(Command(("sh", "-c", script), timeout=600)))
+    await eventually(lambda: carriers(f"/{cluster}/"))
+    await agent.close()
+    with pytest.raises(AgentLost):
+        await task
+    await eventually(lambda: not carriers(f"/{cluster}/"))
+
+
+async def test_many_requests_at_once(agent: AgentClient) -> None:
+    results = await asyncio.gather(*(agent.run(Command(("echo", str(n)))) for n in range(100)))
+    assert [int(r.stdout) for r in results] == list(range(100))
+
+
+async def test_forward_leads_to_the_port(transport: Transport) -> None:
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.write(b"echo " + await reader.readline())
+        writer.close()
+
+    async with await asyncio.start_server(serve, "127.0.0.1", 0) as server:
+        host, port = await transport.forward("127.0.0.1", server.sockets[0].getsockname()[1])
+        reader, writer = await asyncio.open_connection(host, port)
+        writer.write(b"hi\n")
+        assert await reader.read() == b"echo hi\n"
+        writer.close()
+        await writer.wait_closed()
