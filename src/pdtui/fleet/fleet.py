@@ -21,11 +21,13 @@ from pdtui.fleet.handle import LogLine, LogView
 from pdtui.fleet.intents import Intent, Preview
 from pdtui.fleet.journal import Journal, default_dir
 from pdtui.fleet.links import LinkWatcher
+from pdtui.fleet.logs import LogBook, LogSource
 from pdtui.fleet.metering import Meters
 from pdtui.fleet.monitor import NpuMonitor
 from pdtui.fleet.ranks import RankWatcher
 from pdtui.fleet.serving import backend_states
 from pdtui.fleet.snapshot import Diagnosis, OperationStatus, Snapshot
+from pdtui.fleet.stages import StageTails
 from pdtui.fleet.starting import READY_DEADLINE
 from pdtui.fleet.store import Store
 from pdtui.fleet.supervisor import Supervisor
@@ -33,9 +35,9 @@ from pdtui.fleet.waiting import first_of
 from pdtui.proxy.embedded import EmbeddedProxy
 from pdtui.proxy.interface import Ask, AskProgress, BackendState
 from pdtui.remote.connections import Connections
-from pdtui.remote.interface import NodeLink, RankRecord
+from pdtui.remote.interface import NodeLink
 from pdtui.topology.model import Topology
-from pdtui.topology.plan import Plan, RankPlan
+from pdtui.topology.plan import Plan
 
 FILE_INTERVAL = 2.0
 """Seconds between two looks at the topology file."""
@@ -113,6 +115,9 @@ class Fleet:
             self._links = connections.links
         stack.push_async_callback(self._cancel_tasks)
         starts = self._journal.last_starts()
+        stages = StageTails(self._links, clock=self._clock)
+        stack.push_async_callback(stages.close)
+        self._logs = LogBook(self._links, self._log_source, clock=self._clock)
         self._link_watchers = {
             name: LinkWatcher(link, self.store, clock=self._clock) for name, link in self._links.items()
         }
@@ -127,7 +132,7 @@ class Fleet:
                 self.topology,
                 self.plan,
                 clock=self._clock,
-                stages=NoStages(),
+                stages=stages,
                 meter=Meters(clock=self._clock),
                 diagnose=no_diagnosis,
                 on_ready=self._note_ready,
@@ -154,7 +159,11 @@ class Fleet:
         self._begin_tasks()
 
     def _begin_tasks(self) -> None:
-        parts: dict[str, Callable[[], Awaitable[None]]] = {"snapshots": self.store.run, "file": self._watch_file}
+        parts: dict[str, Callable[[], Awaitable[None]]] = {
+            "snapshots": self.store.run,
+            "file": self._watch_file,
+            "logs": self._logs.run,
+        }
         for name in self._links:
             if self._given_links is not None:
                 parts[f"link of {name}"] = self._links[name].run
@@ -260,14 +269,22 @@ class Fleet:
 
     def log(self, rank: str) -> LogView:
         """Follow a rank's log (from the first call on) and say where it stands."""
-        return LogView(rank, 0, 0, 0, "not followed")
+        return self._logs.log(rank)
 
     def log_lines(self, rank: str, first: int, count: int) -> Sequence[LogLine]:
         """Return held lines from sequence number `first`."""
-        return ()
+        return self._logs.log_lines(rank, first, count)
 
     def unfollow(self, rank: str) -> None:
         """Stop following a rank's log."""
+        self._logs.unfollow(rank)
+
+    def _log_source(self, rank: str) -> LogSource | None:
+        status = self.store.ranks.get(rank)
+        if status is None or not status.log:
+            return None
+        offset = self.store.nodes[status.node].clock_offset
+        return LogSource(status.node, status.log, status.run, offset)
 
     # --- the embedded proxy
 
@@ -321,17 +338,6 @@ class Fleet:
                 self._file_state = (
                     None  # Editors replace files; a file that is gone for good changes nothing here.
                 )
-
-
-class NoStages:
-    def watch(self, rank: RankPlan, record: RankRecord) -> None: ...
-    def stage(self, rank: str) -> str:
-        return ""
-
-    def was_ready(self, rank: str) -> bool:
-        return False
-
-    def forget(self, rank: str) -> None: ...
 
 
 async def no_diagnosis(rank: str) -> Diagnosis | None:

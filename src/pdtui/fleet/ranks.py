@@ -264,12 +264,12 @@ class RankWatcher:
         memory.stalled = self._meter.stalled(rank.id)
 
     def _note_stage(self, rank: RankPlan, memory: RankMemory) -> None:
-        if memory.record is None or not memory.alive or memory.health == "200":
+        if memory.record is None or not memory.alive or memory.was_ready:
             self._stages.forget(rank.id)
             return
         self._stages.watch(rank, memory.record)
         memory.stage = self._stages.stage(rank.id)
-        memory.was_ready = memory.was_ready or self._stages.was_ready(rank.id)
+        memory.was_ready = self._stages.was_ready(rank.id)
 
     def _put(self, rank: RankPlan) -> None:
         memory = self._memory[rank.id]

@@ -1,0 +1,197 @@
+"""What `start`, `stop` and `restart` share: ask, submit, narrate, and say what became of each rank."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import re
+import sys
+import time
+from collections.abc import Sequence
+
+import click
+
+from pdtui.cli.live import clock_time, narrate
+from pdtui.cli.plan import columns
+from pdtui.errors import UsageError
+from pdtui.fleet.fleet import Fleet
+from pdtui.fleet.intents import Intent, Preview
+from pdtui.fleet.snapshot import OperationStatus, OperationStep
+from pdtui.fleet.targets import resolve
+
+NUMBER = re.compile(r"\d+(?:\.\d+)?")
+
+
+def targets_of(fleet: Fleet, targets: Sequence[str]) -> tuple[str, ...]:
+    """Return the ids that the targets name. Raises `UsageError`."""
+    return resolve(targets, fleet.topology, fleet.plan, fleet.store.ranks.values())
+
+
+def nothing_to_do(targets: Sequence[str], *, as_json: bool, verb: str) -> int:
+    """Say that the targets name nothing now (`failed`, and nothing has)."""
+    narrate(f"nothing to {verb}: {', '.join(targets)} is no rank now")
+    if as_json:
+        click.echo(json.dumps({"schema_version": 1, "verb": verb, "state": "done", "error": "", "ranks": []}))
+    return 0
+
+
+async def dry_run(fleet: Fleet, intent: Intent, *, as_json: bool) -> int:
+    """Print what would run; exit status 1 when something stands against it. Raises `ActionRefused`."""
+    preview = await fleet.preview(intent)
+    _tell(preview)
+    for blocker in preview.blockers:
+        remedy = f" ({blocker.remedy})" if blocker.remedy else ""
+        narrate(f"blocked: {blocker.id}: {blocker.message}{remedy}")
+    if as_json:
+        click.echo(
+            json.dumps(
+                {
+                    "schema_version": 1,
+                    "verb": preview.verb,
+                    "ranks": list(preview.ids),
+                    "steps": list(preview.steps),
+                    "commands": list(preview.commands),
+                    "blockers": [
+                        {"id": one.id, "message": one.message, "remedy": one.remedy} for one in preview.blockers
+                    ],
+                },
+                ensure_ascii=False,
+                indent=2,
+            )
+        )
+    else:
+        for line in preview.commands:
+            click.echo(line)
+    return 1 if preview.blockers else 0
+
+
+async def confirm(fleet: Fleet, intent: Intent) -> str:
+    """Return the name that a protected cluster wants; asks for it on a terminal. Raises `UsageError`."""
+    preview = await fleet.preview(intent)
+    if intent.confirm or not preview.needs_name:
+        return intent.confirm
+    name = fleet.topology.name
+    if not (sys.stdin.isatty() and sys.stderr.isatty()):
+        raise UsageError(
+            f"{name} is protected: {preview.title} needs the cluster's name", remedy=f"--confirm {name}"
+        )
+    _tell(preview)
+    click.echo(f"Type {name} to {preview.title}: ", err=True, nl=False)
+    typed = (await _line()).strip()
+    if typed != name:
+        raise UsageError("not confirmed; nothing was done")
+    return typed
+
+
+async def carry_out(fleet: Fleet, intent: Intent, *, as_json: bool) -> int:
+    """Submit, narrate on stderr, print the result; exit status 1 when a target did not get there.
+
+    Raises `ActionRefused`. Interrupted, it leaves the ranks as they are and says so.
+    """
+    operation = await fleet.submit(intent)
+    try:
+        status = await _narrated(fleet, operation)
+    except asyncio.CancelledError:
+        narrate("interrupted: what was begun goes on on the nodes, ranks are left as they are")
+        raise
+    _print_result(fleet, status, as_json=as_json)
+    return 0 if status.state == "done" else 1
+
+
+def _tell(preview: Preview) -> None:
+    narrate(f"{preview.title}: {preview.consequence}")
+    if preview.note:
+        narrate(preview.note)
+
+
+async def _line() -> str:
+    """Read a line from the terminal without holding up the loop; Ctrl-C ends the wait."""
+    loop = asyncio.get_running_loop()
+    ready: asyncio.Future[str] = loop.create_future()
+
+    def take() -> None:
+        if not ready.done():
+            ready.set_result(sys.stdin.readline())
+
+    loop.add_reader(sys.stdin, take)
+    try:
+        return await ready
+    finally:
+        loop.remove_reader(sys.stdin)
+
+
+async def _narrated(fleet: Fleet, operation: str) -> OperationStatus:
+    news = asyncio.Event()
+    end = fleet.subscribe(news.set)
+    waiting = asyncio.ensure_future(fleet.wait(operation))
+    waiting.add_done_callback(lambda _: news.set())
+    told: dict[str, tuple[str, str]] = {}
+    try:
+        while not waiting.done():
+            await news.wait()
+            news.clear()
+            for status in fleet.snapshot.operations:
+                if status.id == operation:
+                    _narrate_steps(status, told)
+        status = await waiting
+        _narrate_steps(status, told)
+        return status
+    finally:
+        waiting.cancel()
+        end()
+
+
+def _narrate_steps(status: OperationStatus, told: dict[str, tuple[str, str]]) -> None:
+    for step in status.steps:
+        if step.state == "waiting":
+            continue
+        key = (step.state, NUMBER.sub("#", step.detail))
+        if told.get(step.label) != key:
+            told[step.label] = key
+            narrate(f"{clock_time(status.ended or time.time())}  {step.label:<12}  {_words(step)}")
+
+
+def _words(step: OperationStep) -> str:
+    if step.state == "running":
+        return step.detail or "running"
+    return f"{step.state}: {step.detail}" if step.detail else step.state
+
+
+def _print_result(fleet: Fleet, status: OperationStatus, *, as_json: bool) -> None:
+    steps = {step.label: step for step in status.steps}
+    ranks = [(rank_id, steps[rank_id]) for rank_id in status.targets]
+    if as_json:
+        click.echo(
+            json.dumps(
+                {
+                    "schema_version": 1,
+                    "verb": status.verb,
+                    "state": status.state,
+                    "error": status.error,
+                    "ranks": [
+                        {
+                            "id": rank_id,
+                            "node": _node_of(fleet, rank_id),
+                            "ok": step.state == "done",
+                            "detail": step.detail,
+                        }
+                        for rank_id, step in ranks
+                    ],
+                },
+                ensure_ascii=False,
+                indent=2,
+            )
+        )
+        return
+    rows = [
+        (rank_id, _node_of(fleet, rank_id), "ok" if step.state == "done" else step.state, step.detail)
+        for rank_id, step in sorted(ranks, key=lambda pair: pair[1].state == "done")
+    ]
+    click.echo("\n".join(columns(("RANK", "NODE", "RESULT", "DETAIL"), rows)))
+    if status.error:
+        narrate(f"{status.verb} {status.state}: {status.error}")
+
+
+def _node_of(fleet: Fleet, rank_id: str) -> str:
+    planned = fleet.plan.by_id.get(rank_id)
+    return planned.node if planned is not None else rank_id.partition("@")[2]

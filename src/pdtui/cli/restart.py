@@ -1,0 +1,74 @@
+"""`pdtui restart`: stop what runs of some ranks, then start them all."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import click
+
+from pdtui.cli import actions
+from pdtui.cli.live import with_fleet
+from pdtui.errors import UsageError
+from pdtui.fleet.fleet import Fleet
+from pdtui.fleet.intents import RestartRanks
+from pdtui.fleet.starting import READY_DEADLINE
+
+
+@click.command("restart")
+@click.argument("file", type=click.Path(path_type=Path))
+@click.argument("targets", nargs=-1, required=True, metavar="TARGET...")
+@click.option("--only", is_flag=True, help="Only these ranks, not the whole MoE group that they belong to.")
+@click.option("--dry-run", is_flag=True, help="Print what would be done.")
+@click.option("--reason", default="", help="Why; kept in the journal.")
+@click.option("--override", multiple=True, metavar="BLOCKER", help="Pass over a blocker; needs --reason.")
+@click.option("--confirm", default="", metavar="NAME", help="The cluster's name, where it is protected.")
+@click.option(
+    "--grace",
+    type=click.FloatRange(min=0),
+    default=30.0,
+    show_default=True,
+    metavar="SECONDS",
+    help="Time between TERM and KILL.",
+)
+@click.option(
+    "--timeout",
+    type=click.FloatRange(min=1),
+    default=READY_DEADLINE,
+    show_default=True,
+    metavar="SECONDS",
+    help="How long a rank may take until it is ready.",
+)
+@click.option("--json", "as_json", is_flag=True, help="Print the result as JSON.")
+def command(
+    file: Path,
+    targets: tuple[str, ...],
+    only: bool,
+    dry_run: bool,
+    reason: str,
+    override: tuple[str, ...],
+    confirm: str,
+    grace: float,
+    timeout: float,
+    as_json: bool,
+) -> int:
+    """Restart ranks of FILE and wait until they are ready. A rank of a MoE group means its whole group.
+
+    TARGET: decode/17, decode, @node3, role:prefill, failed, all. Exit status: 1 when a target did not get there.
+    """
+    if override and not reason:
+        raise UsageError("--override needs --reason")
+
+    async def work(fleet: Fleet) -> int:
+        ids = actions.targets_of(fleet, targets)
+        if not ids:
+            return actions.nothing_to_do(targets, as_json=as_json, verb="restart")
+        intent = RestartRanks(
+            ids, whole_group=not only, reason=reason, grace=grace, override=override, confirm=confirm
+        )
+        if dry_run:
+            return await actions.dry_run(fleet, intent, as_json=as_json)
+        intent = replace(intent, confirm=await actions.confirm(fleet, intent))
+        return await actions.carry_out(fleet, intent, as_json=as_json)
+
+    return with_fleet(file, work, npus=True, ready_deadline=timeout)

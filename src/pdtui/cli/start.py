@@ -1,0 +1,63 @@
+"""`pdtui start`: start ranks and wait until they are ready."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from pdtui.cli import actions
+from pdtui.cli.live import with_fleet
+from pdtui.errors import UsageError
+from pdtui.fleet.fleet import Fleet
+from pdtui.fleet.intents import StartRanks
+from pdtui.fleet.starting import READY_DEADLINE
+
+
+@click.command("start")
+@click.argument("file", type=click.Path(path_type=Path))
+@click.argument("targets", nargs=-1, metavar="[TARGET...]")
+@click.option("--dry-run", is_flag=True, help="Print what would run, per rank, and what stands against it.")
+@click.option("--reason", default="", help="Why; kept in the journal.")
+@click.option(
+    "--override",
+    multiple=True,
+    metavar="BLOCKER",
+    help="Pass over a blocker, such as port:node3:7100; needs --reason. May be given several times.",
+)
+@click.option(
+    "--timeout",
+    type=click.FloatRange(min=1),
+    default=READY_DEADLINE,
+    show_default=True,
+    metavar="SECONDS",
+    help="How long a rank may take until it is ready.",
+)
+@click.option("--json", "as_json", is_flag=True, help="Print the result as JSON.")
+def command(
+    file: Path,
+    targets: tuple[str, ...],
+    dry_run: bool,
+    reason: str,
+    override: tuple[str, ...],
+    timeout: float,
+    as_json: bool,
+) -> int:
+    """Start ranks of FILE that do not run, and wait until they are ready. Without a TARGET: all.
+
+    TARGET: decode/17, decode, @node3, role:prefill, failed, all. Exit status: 1 when a target did not get
+    there. Interrupted, the ranks are left as they are.
+    """
+    if override and not reason:
+        raise UsageError("--override needs --reason")
+
+    async def work(fleet: Fleet) -> int:
+        ids = actions.targets_of(fleet, targets or ("all",))
+        if not ids:
+            return actions.nothing_to_do(targets, as_json=as_json, verb="start")
+        intent = StartRanks(ids, reason=reason, override=override)
+        if dry_run:
+            return await actions.dry_run(fleet, intent, as_json=as_json)
+        return await actions.carry_out(fleet, intent, as_json=as_json)
+
+    return with_fleet(file, work, ready_deadline=timeout)

@@ -1,0 +1,217 @@
+"""`pdtui status`: nodes, NPUs and ranks now."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict
+from pathlib import Path
+
+import click
+
+from pdtui.cli.live import SETTLE, clock_time, node_trouble, with_fleet
+from pdtui.cli.plan import columns
+from pdtui.fleet.fleet import Fleet
+from pdtui.fleet.snapshot import (
+    WRONG_STATES,
+    NodeState,
+    NodeStatus,
+    NpuStatus,
+    RankState,
+    RankStatus,
+    Snapshot,
+)
+from pdtui.fleet.store import exit_words
+from pdtui.readings.verdict import Verdict
+
+FINE = frozenset({Verdict.HEALTHY, Verdict.NA})
+_ORDER = (
+    RankState.FAILED,
+    RankState.STALLED,
+    RankState.UNHEALTHY,
+    RankState.LOST,
+    RankState.UNMANAGED,
+    RankState.UNKEPT,
+    RankState.STOPPING,
+    RankState.STARTING,
+    RankState.UNKNOWN,
+    RankState.STOPPED,
+    RankState.READY,
+)
+
+
+@click.command("status")
+@click.argument("file", type=click.Path(path_type=Path))
+@click.option("--json", "as_json", is_flag=True, help="Print everything as JSON.")
+@click.option(
+    "--wait",
+    type=click.FloatRange(min=0),
+    default=SETTLE,
+    show_default=True,
+    metavar="SECONDS",
+    help="How long nodes may take for their first answers.",
+)
+def command(file: Path, as_json: bool, wait: float) -> int:
+    """Print nodes, NPUs and ranks of FILE as they are now.
+
+    Exit status: 1 when something is not healthy: a node that cannot be reached, an NPU that is not healthy, a
+    rank that is not ready.
+    """
+
+    async def work(fleet: Fleet) -> int:
+        snapshot = fleet.snapshot
+        if as_json:
+            click.echo(json.dumps(as_dict(snapshot), ensure_ascii=False, indent=2))
+        else:
+            click.echo("\n".join(as_text(snapshot)))
+        return 0 if healthy(snapshot) else 1
+
+    return with_fleet(file, work, read_only=True, wait=wait, npus=True)
+
+
+def healthy(snapshot: Snapshot) -> bool:
+    """Return whether every node is connected, every NPU healthy and every rank ready."""
+    return (
+        all(
+            node.state is NodeState.CONNECTED and not node.error and not node.tool_error for node in snapshot.nodes
+        )
+        and all(npu.verdict in FINE for node in snapshot.nodes for npu in node.npus)
+        and all(rank.state is RankState.READY for rank in snapshot.ranks)
+    )
+
+
+def as_dict(snapshot: Snapshot) -> dict[str, object]:
+    """Return a snapshot as what `--json` prints: an interface. Times are seconds since the epoch."""
+    return {
+        "schema_version": 1,
+        "cluster": snapshot.cluster,
+        "made_at": snapshot.made_at,
+        "serving": asdict(snapshot.serving),
+        "nodes": [_node(node) for node in snapshot.nodes],
+        "ranks": [_rank(rank) for rank in snapshot.ranks],
+    }
+
+
+def _node(node: NodeStatus) -> dict[str, object]:
+    return {
+        "name": node.name,
+        "host": node.host,
+        "state": node.state.value,
+        "error": node.error or node.tool_error,
+        "remedy": node.remedy,
+        "npus": [_npu(npu) for npu in node.npus],
+    }
+
+
+def _npu(npu: NpuStatus) -> dict[str, object]:
+    return {
+        "id": npu.id,
+        "verdict": npu.verdict.value,
+        "link": npu.link,
+        "net_health": npu.net_health,
+        "health": npu.health,
+        "hbm_used_mb": npu.hbm_used_mb,
+        "hbm_total_mb": npu.hbm_total_mb,
+        "temperature_c": npu.temperature_c,
+        "observed_at": npu.observed_at,
+        "reasons": [asdict(reason) for reason in npu.reasons],
+    }
+
+
+def _rank(rank: RankStatus) -> dict[str, object]:
+    return {
+        "id": rank.id,
+        "group": rank.group,
+        "role": rank.role.value,
+        "node": rank.node,
+        "devices": list(rank.devices),
+        "api_port": rank.api_port,
+        "state": rank.state.value,
+        "stage": rank.stage,
+        "pid": rank.pid,
+        "exit_status": rank.exit_status,
+        "since": rank.since,
+        "flags": list(rank.flags),
+        "diagnosis": asdict(rank.diagnosis) if rank.diagnosis is not None else None,
+        "health": rank.health,
+        "started": rank.started,
+        "ended": rank.ended,
+        "run": rank.run,
+        "by": rank.by,
+        "difference": list(rank.difference),
+        "metrics": asdict(rank.metrics) if rank.metrics is not None else None,
+        "last_state": rank.last_state.value if rank.last_state is not None else None,
+        "last_start_s": rank.last_start_s,
+        "observed_at": rank.observed_at,
+        "log": rank.log,
+    }
+
+
+def as_text(snapshot: Snapshot) -> list[str]:
+    """Return a snapshot as plain aligned lines, what is wrong first."""
+    serving = snapshot.serving
+    since = f" since {clock_time(serving.since)}" if serving.since is not None else ""
+    lines = [
+        f"{snapshot.cluster}  {serving.word}{since}  "
+        f"P {serving.prefill_ready}/{serving.prefill_total}  D {serving.decode_ready}/{serving.decode_total}"
+    ]
+    if snapshot.headline is not None:
+        lines.append(snapshot.headline.message)
+    if snapshot.file_changed:
+        lines.append("the file has changed on disk since it was loaded")
+    lines += ["", *columns(("NODE", "HOST", "STATE", "NPUS", "HBM", "MAX C", "NOTE"), _node_rows(snapshot.nodes))]
+    npus = list(_npu_rows(snapshot.nodes))
+    if npus:
+        lines += ["", *columns(("NPU", "VERDICT", "RANK", "WHY"), npus)]
+    lines += ["", *columns(("RANK", "NODE", "STATE", "SINCE", "PID", "NOTE"), _rank_rows(snapshot.ranks))]
+    return lines
+
+
+def _node_rows(nodes: Sequence[NodeStatus]) -> Iterable[Sequence[str]]:
+    for node in sorted(nodes, key=lambda node: node.state is NodeState.CONNECTED):
+        fine = sum(npu.verdict in FINE for npu in node.npus)
+        used = [(npu.hbm_used_mb, npu.hbm_total_mb) for npu in node.npus]
+        known = [(part, whole) for part, whole in used if part is not None and whole]
+        hot = [npu.temperature_c for npu in node.npus if npu.temperature_c is not None]
+        yield (
+            node.name,
+            node.host,
+            node.state.value,
+            f"{fine}/{len(node.npus)} ok" if node.npus else "-",
+            f"{100 * sum(p for p, _ in known) // sum(w for _, w in known)} %" if known else "-",
+            f"{max(hot):.0f}" if hot else "-",
+            node_trouble(node) if node.error else node.tool_error,
+        )
+
+
+def _npu_rows(nodes: Sequence[NodeStatus]) -> Iterable[Sequence[str]]:
+    order = (Verdict.FAILED, Verdict.DEGRADED, Verdict.UNKNOWN)
+    found = [(node, npu) for node in nodes for npu in node.npus if npu.verdict not in FINE]
+    for node, npu in sorted(found, key=lambda pair: order.index(pair[1].verdict)):
+        why = npu.reasons[0].summary if npu.reasons else ""
+        yield f"{node.name}/{npu.id}", npu.verdict.value, npu.rank or "-", why
+
+
+def _rank_rows(ranks: Sequence[RankStatus]) -> Iterable[Sequence[str]]:
+    for rank in sorted(ranks, key=lambda rank: _ORDER.index(rank.state)):
+        pid = str(rank.pid) if rank.pid is not None else "-"
+        yield rank.id, rank.node, rank.state.value, clock_time(rank.since), pid, rank_note(rank)
+
+
+def rank_note(rank: RankStatus) -> str:
+    """Return what there is to say about a rank besides its state."""
+    notes: list[str] = []
+    if rank.state is RankState.FAILED and rank.exit_status is not None:
+        notes.append(exit_words(rank.exit_status))
+    if rank.state is RankState.LOST and rank.last_state is not None:
+        notes.append(f"was {rank.last_state}")
+    if rank.stage:
+        notes.append(rank.stage)
+    if rank.state not in (RankState.READY, RankState.STARTING) and rank.health:
+        notes.append(f"/health {rank.health}")
+    if rank.state in WRONG_STATES and rank.diagnosis is not None:
+        notes.append(rank.diagnosis.summary)
+    notes.extend(rank.flags)
+    if rank.difference:
+        notes.append("; ".join(rank.difference))
+    return ", ".join(notes)

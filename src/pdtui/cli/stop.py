@@ -1,0 +1,55 @@
+"""`pdtui stop`: stop ranks and see that nothing of them is left."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import click
+
+from pdtui.cli import actions
+from pdtui.cli.live import with_fleet
+from pdtui.fleet.fleet import Fleet
+from pdtui.fleet.intents import StopRanks
+
+
+@click.command("stop")
+@click.argument("file", type=click.Path(path_type=Path))
+@click.argument("targets", nargs=-1, required=True, metavar="TARGET...")
+@click.option("--dry-run", is_flag=True, help="Print what would be done.")
+@click.option("--reason", default="", help="Why; kept in the journal.")
+@click.option("--confirm", default="", metavar="NAME", help="The cluster's name, where it is protected.")
+@click.option(
+    "--grace",
+    type=click.FloatRange(min=0),
+    default=30.0,
+    show_default=True,
+    metavar="SECONDS",
+    help="Time between TERM and KILL.",
+)
+@click.option("--json", "as_json", is_flag=True, help="Print the result as JSON.")
+def command(
+    file: Path,
+    targets: tuple[str, ...],
+    dry_run: bool,
+    reason: str,
+    confirm: str,
+    grace: float,
+    as_json: bool,
+) -> int:
+    """Stop ranks of FILE: TERM, KILL after the grace period, then check processes, ports and HBM.
+
+    TARGET: decode/17, decode, @node3, role:prefill, failed, all. Exit status: 1 when a target did not get there.
+    """
+
+    async def work(fleet: Fleet) -> int:
+        ids = actions.targets_of(fleet, targets)
+        if not ids:
+            return actions.nothing_to_do(targets, as_json=as_json, verb="stop")
+        intent = StopRanks(ids, reason=reason, grace=grace, confirm=confirm)
+        if dry_run:
+            return await actions.dry_run(fleet, intent, as_json=as_json)
+        intent = replace(intent, confirm=await actions.confirm(fleet, intent))
+        return await actions.carry_out(fleet, intent, as_json=as_json)
+
+    return with_fleet(file, work, npus=True)
