@@ -16,6 +16,7 @@ import asyncssh
 
 from pdtui.clock import Clock, SystemClock
 from pdtui.errors import SimulationError
+from pdtui.sim import faults
 from pdtui.sim.addresses import Subnet
 from pdtui.sim.folder import MARKER, Machine, build_node, build_shared
 from pdtui.sim.npus import HARDWARE, Npus
@@ -141,6 +142,10 @@ class Simulation:
     def isolated(self) -> bool:
         """Whether the nodes have pid namespaces of their own."""
         return all(node.processes.isolation == "namespace" for node in self.nodes.values())
+
+    async def fault(self, spec: str) -> str:
+        """Switch a fault, written as for `pdtui demo --fault`. Raises `UsageError`, `SimulationError`."""
+        return await faults.apply(self, spec)
 
     def node(self, name: str) -> SimNode:
         """Return a node. Raises `SimulationError` for an unknown name."""

@@ -1,0 +1,227 @@
+"""`pdtui demo`: the console, or any other command, over a simulated cluster."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import getpass
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import threading
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from pdtui.assets import asset_dir
+from pdtui.clock import SystemClock
+from pdtui.errors import ActionRefused, SimulationError, UsageError
+from pdtui.topology.load import load_checked
+
+if TYPE_CHECKING:
+    from pdtui.fleet.engine import EngineThread
+    from pdtui.fleet.snapshot import Snapshot
+    from pdtui.topology.model import Topology
+
+SETTLE_SECONDS = 30.0
+"""For the first answers of all nodes."""
+
+
+@click.command("demo")
+@click.argument("file", required=False, type=click.Path(path_type=Path))
+@click.option("--serve", is_flag=True, help="no console: print the topology file to use, and stay until Ctrl-C")
+@click.option("--stopped", is_flag=True, help="start no ranks")
+@click.option(
+    "--root", type=click.Path(path_type=Path), help="folder for everything (kept); default: a temporary one"
+)
+@click.option("--mode", type=click.Choice(["loopback"]), default="loopback", help="how nodes get their addresses")
+@click.option("--speed", type=click.FloatRange(0.01, 1000), default=1.0, help="divides the durations of a start")
+@click.option("--fault", "spec", metavar="SPEC", help="switch a fault of the demo that runs, see --faults")
+@click.option("--faults", is_flag=True, help="list the faults and end")
+@click.option("--theme", default=None, metavar="NAME|FILE", help="of the console")
+@click.option(
+    "--glyphs", type=click.Choice(["unicode", "narrow", "ascii"]), default="unicode", help="of the console"
+)
+def command(
+    file: Path | None,
+    serve: bool,
+    stopped: bool,
+    root: Path | None,
+    mode: str,
+    speed: float,
+    spec: str | None,
+    faults: bool,
+    theme: str | None,
+    glyphs: str,
+) -> int:
+    """Open the console over a simulated cluster: yours (FILE), or a small one that serves DeepSeek in 2P1D.
+
+    Nodes, tools, ranks and their faults are simulated on this machine; nothing else is. While it runs, another
+    shell can break it: pdtui demo --fault 'link node3/9 down'.
+    """
+    if faults:
+        from pdtui.sim.faults import describe
+
+        click.echo(describe())
+        return 0
+    if spec is not None:
+        if file is not None or serve:
+            raise UsageError("--fault is for a demo that runs already", remedy="leave FILE and --serve out")
+        from pdtui.sim.control import send_fault
+
+        click.echo(send_fault(spec, root), err=True)
+        return 0
+    path = file or asset_dir("sample_configs") / "demo.yaml"
+    load_checked(path)
+    if not serve:
+        from pdtui.console.terminal import prepare_textual, require_terminal
+
+        require_terminal("pdtui demo --serve")
+        prepare_textual(slow=False)
+    with _simulation(path, root, speed) as (topology_path, process):
+        if serve:
+            return _serve(topology_path, process, start=not stopped)
+        return _console(topology_path, start=not stopped, theme=theme, glyphs=glyphs)
+
+
+@contextlib.contextmanager
+def _simulation(path: Path, root: Path | None, speed: float) -> Iterator[tuple[Path, subprocess.Popen[str]]]:
+    """Run the simulator in a session of its own; it also ends when this process is killed."""
+    with contextlib.ExitStack() as stack:
+        if root is None:
+            root = Path(tempfile.mkdtemp(prefix="pdtui-demo-"))
+            # The last word, also when the simulator was killed and could not clean up.
+            stack.callback(shutil.rmtree, root, ignore_errors=True)
+        for number in (signal.SIGTERM, signal.SIGHUP):
+            stack.callback(signal.signal, number, signal.signal(number, _interrupt))
+        process = subprocess.Popen(
+            [sys.executable, "-m", "pdtui.sim", str(path), "--root", str(root), "--speed", str(speed)],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+            start_new_session=True,
+        )
+        stack.callback(_end, process)
+        line = process.stdout.readline().strip() if process.stdout else ""
+        if not line:
+            raise SimulationError(f"the simulator ended with status {process.wait()}")
+        yield Path(line), process
+
+
+def _interrupt(*_: object) -> None:
+    raise KeyboardInterrupt
+
+
+def _end(process: subprocess.Popen[str]) -> None:
+    """End the simulator: it takes every process of the cluster with it."""
+    if process.stdin:
+        process.stdin.close()
+    process.terminate()
+    try:
+        process.wait(60)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.wait()
+    if process.stdout:
+        process.stdout.close()
+
+
+def _by() -> str:
+    return f"{getpass.getuser()}@{socket.gethostname()}"
+
+
+def _serve(path: Path, process: subprocess.Popen[str], *, start: bool) -> int:
+    """Print the file, bring the ranks up, and stay."""
+    click.echo(str(path))
+    sys.stdout.flush()
+    try:
+        if start:
+            asyncio.run(_bring_up(path))
+        click.echo(f"the simulated cluster is there; try: pdtui status {path}", err=True)
+        click.echo("it ends with Ctrl-C", err=True)
+        status = process.wait()
+    except KeyboardInterrupt:
+        return 0
+    raise SimulationError(f"the simulator ended with status {status}")
+
+
+async def _bring_up(path: Path) -> None:
+    """Start every rank and say how it goes."""
+    from pdtui.fleet.fleet import Fleet
+    from pdtui.fleet.intents import StartRanks
+    from pdtui.topology.planner import make_plan
+
+    topology = load_checked(path)
+    plan = make_plan(topology)
+    async with Fleet(topology, plan, clock=SystemClock(), read_only=False, by=_by(), proxy=False) as fleet:
+        narrator = _Narrator()
+        end = fleet.subscribe(lambda: narrator.tell(fleet.snapshot))
+        try:
+            await fleet.settled(SETTLE_SECONDS, npus=False)
+            ids = tuple(rank.id for rank in plan.ranks)
+            operation = await fleet.submit(StartRanks(ids, reason="demo", confirm=topology.name))
+            done = await fleet.wait(operation)
+        except ActionRefused as refused:
+            click.echo(f"not started: {refused}", err=True)
+            return
+        finally:
+            end()
+    if done.state != "done":
+        click.echo(f"the start ended as {done.state}: {done.error}", err=True)
+
+
+class _Narrator:
+    """Says on stderr where the ranks are, whenever that changes."""
+
+    def __init__(self) -> None:
+        self._said = ""
+
+    def tell(self, snapshot: Snapshot) -> None:
+        """Say it, if it is new."""
+        counts = Counter(str(rank.state) for rank in snapshot.ranks)
+        line = ", ".join(f"{count} {state}" for state, count in sorted(counts.items()))
+        if line != self._said:
+            self._said = line
+            click.echo(f"ranks: {line}", err=True)
+
+
+def _console(path: Path, *, start: bool, theme: str | None, glyphs: str) -> int:
+    """Open the console; ranks come up while it is open."""
+    from pdtui.console.app import run_console
+    from pdtui.fleet.engine import EngineThread
+    from pdtui.topology.planner import make_plan
+
+    topology = load_checked(path)
+    plan = make_plan(topology)
+    with EngineThread(
+        topology, plan, clock=SystemClock(), read_only=topology.safety.read_only, by=_by()
+    ) as handle:
+        if start and not handle.read_only:
+            threading.Thread(target=_start_behind, args=(handle, topology), daemon=True).start()
+        return run_console(handle, theme=theme, read_only=handle.read_only, glyphs=glyphs)  # type: ignore[arg-type]
+
+
+def _start_behind(handle: EngineThread, topology: Topology) -> None:
+    """Start every rank as soon as the nodes answer; what becomes of it is on the screen."""
+    from pdtui.fleet.intents import StartRanks
+    from pdtui.fleet.snapshot import NodeState
+
+    def connected() -> bool:
+        return all(node.state is NodeState.CONNECTED for node in handle.snapshot.nodes)
+
+    async def begin() -> None:
+        clock = SystemClock()
+        deadline = clock.monotonic() + SETTLE_SECONDS
+        while clock.monotonic() < deadline and not connected():
+            await clock.sleep(0.1)
+        ids = tuple(rank.id for rank in handle.plan.ranks)
+        await handle.submit(StartRanks(ids, reason="demo", confirm=topology.name))
+
+    with contextlib.suppress(ActionRefused, asyncio.CancelledError):
+        asyncio.run(begin())

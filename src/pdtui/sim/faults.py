@@ -1,0 +1,277 @@
+"""Faults of a simulated cluster, switched while it runs: a line of words each, for the shell and for tests."""
+
+from __future__ import annotations
+
+import json
+import signal
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from pdtui.errors import UsageError
+from pdtui.sim.folder import python
+from pdtui.sim.npus import write_file
+
+if TYPE_CHECKING:
+    from pdtui.sim.simulation import SimNode, Simulation
+
+TOOLS = ("hccn_tool", "npu-smi")
+HEALTH_WORDS = ("OK", "Warning", "Alarm", "Critical", "UNKNOWN")
+NO_PYTHON = """\
+#!/bin/sh
+echo "bash: line 1: exec: python3: not found" >&2
+exit 127
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Fault:
+    """One kind of fault."""
+
+    usage: str
+    help: str
+    apply: Callable[[Simulation, Sequence[str]], Awaitable[str]]
+
+
+async def apply(simulation: Simulation, spec: str) -> str:
+    """Switch a fault and return what was done. Raises `UsageError`, `SimulationError`."""
+    name, *words = spec.split() or [""]
+    fault = FAULTS.get(name)
+    if fault is None:
+        raise UsageError(f"no fault {name!r}", remedy=f"faults: {', '.join(FAULTS)}")
+    try:
+        return await fault.apply(simulation, words)
+    except (ValueError, IndexError):
+        raise UsageError(f"{spec}: write {name} {fault.usage}") from None
+
+
+def describe() -> str:
+    """Return the table of all faults."""
+    width = max(len(f"{name} {fault.usage}") for name, fault in FAULTS.items())
+    return "\n".join(f"{name} {fault.usage}".ljust(width + 2) + fault.help for name, fault in FAULTS.items())
+
+
+def _npu(simulation: Simulation, target: str) -> tuple[SimNode, int]:
+    name, _, number = target.partition("/")
+    node = simulation.node(name)
+    phy = int(number)
+    if phy not in range(simulation.npu_count):
+        raise UsageError(f"{name} has NPUs 0 to {simulation.npu_count - 1}")
+    return node, phy
+
+
+def _switch(words: Sequence[str], at: int) -> bool:
+    """Return the on or off at a place; on when nothing stands there."""
+    return {"on": True, "off": False}[words[at]] if len(words) > at else True
+
+
+def _one(words: Sequence[str], *choices: str) -> str:
+    (word,) = words
+    found = next((choice for choice in choices if choice.lower() == word.lower()), "")
+    if not found:
+        raise ValueError(word)
+    return found
+
+
+async def _link(simulation: Simulation, words: Sequence[str]) -> str:
+    node, phy = _npu(simulation, words[0])
+    up = _one(words[1:], "up", "down") == "up"
+    node.npus.set_link(phy, up=up)
+    return f"link of {words[0]} is {'UP' if up else 'DOWN'}"
+
+
+async def _net_health(simulation: Simulation, words: Sequence[str]) -> str:
+    node, phy = _npu(simulation, words[0])
+    word = " ".join(words[1:]) or "Fault"
+    node.npus.set(phy, "net_health", word)
+    return f"net_health of {words[0]} is {word}"
+
+
+async def _vnic(simulation: Simulation, words: Sequence[str]) -> str:
+    node, phy = _npu(simulation, words[0])
+    word = _one(words[1:], "UP", "DOWN")
+    node.npus.set(phy, "vnic", word)
+    return f"vnic of {words[0]} is {word}"
+
+
+async def _health(simulation: Simulation, words: Sequence[str]) -> str:
+    node, phy = _npu(simulation, words[0])
+    word = _one(words[1:], *HEALTH_WORDS)
+    node.npus.set_smi(phy, health=word)
+    return f"health of {words[0]} is {word}"
+
+
+async def _temperature(simulation: Simulation, words: Sequence[str]) -> str:
+    node, phy = _npu(simulation, words[0])
+    node.npus.set_smi(phy, temperature=int(words[1]))
+    return f"{words[0]} has {int(words[1])} degrees"
+
+
+async def _hbm(simulation: Simulation, words: Sequence[str]) -> str:
+    node, phy = _npu(simulation, words[0])
+    node.npus.set_smi(phy, hbm_idle_mb=int(words[1]))
+    return f"{words[0]} has {int(words[1])} MB of HBM in use without a process"
+
+
+async def _gone(simulation: Simulation, words: Sequence[str]) -> str:
+    node, phy = _npu(simulation, words[0])
+    path = node.npus.folder / str(phy) / "gone"
+    if _switch(words, 1):
+        path.touch()
+        return f"{words[0]} has dropped off the bus"
+    path.unlink(missing_ok=True)
+    return f"{words[0]} is back"
+
+
+def _tool_fault(word: str) -> Callable[[Simulation, Sequence[str]], Awaitable[str]]:
+    async def tool(simulation: Simulation, words: Sequence[str]) -> str:
+        target, *rest = words
+        on = True
+        if rest and rest[-1] in {"on", "off"}:
+            on = rest.pop() == "on"
+        name, _, number = target.partition("/")
+        node = simulation.node(name)
+        default = ("hccn_tool",) if number else TOOLS
+        names = (_one(rest, *TOOLS),) if rest else default
+        if number:
+            _npu(simulation, target)
+        for each in names:
+            # npu-smi answers for the whole node.
+            suffix = number if number and each == "hccn_tool" else "all"
+            path = node.folder / "fault" / f"{each}.{suffix}"
+            if on:
+                write_file(path, f"{word}\n")
+            else:
+                path.unlink(missing_ok=True)
+        return f"{' and '.join(names)} of {target}: {word} {'on' if on else 'off'}"
+
+    return tool
+
+
+async def _heal(simulation: Simulation, words: Sequence[str]) -> str:
+    name, slash, _ = words[0].partition("/")
+    node = simulation.node(name)
+    if slash:
+        _, phy = _npu(simulation, words[0])
+        node.npus.heal(phy)
+        (node.folder / "fault" / f"hccn_tool.{phy}").unlink(missing_ok=True)
+        return f"{words[0]} is healthy"
+    for phy in range(simulation.npu_count):
+        node.npus.heal(phy)
+    for path in (node.folder / "fault").iterdir():
+        path.unlink()
+    _set_python(node, there=True)
+    await node.ssh.listen()
+    return f"{name} is healthy and reachable"
+
+
+async def _cut(simulation: Simulation, words: Sequence[str]) -> str:
+    (name,) = words
+    await simulation.node(name).ssh.cut()
+    return f"{name} is not reachable over SSH"
+
+
+async def _no_python(simulation: Simulation, words: Sequence[str]) -> str:
+    on = _switch(words, 1)
+    _set_python(simulation.node(words[0]), there=not on)
+    return f"{words[0]} has {'no ' if on else ''}python3"
+
+
+def _set_python(node: SimNode, *, there: bool) -> None:
+    for folder in {node.machine.folder / "usr" / "local" / "bin", node.machine.rank_bin}:
+        new = folder / ".python3.new"
+        if there:
+            new.symlink_to(python())
+        else:
+            new.write_text(NO_PYTHON, encoding="ascii")
+            new.chmod(0o755)
+        new.replace(folder / "python3")
+
+
+@dataclass(frozen=True, slots=True)
+class Running:
+    """A rank of the stand-in that runs, or ran: what it left word of."""
+
+    node: SimNode
+    record: Path
+    rank: str
+    port: int
+    pids: tuple[int, ...]
+
+
+def running(simulation: Simulation) -> list[Running]:
+    """Return what the stand-ins left word of, oldest first."""
+    found: list[tuple[float, Running]] = []
+    for node in simulation.nodes.values():
+        folder = node.folder / "run" / "vllm"
+        for path in folder.iterdir() if folder.is_dir() else ():
+            if path.suffix == ".new":
+                continue
+            try:
+                record = json.loads(path.read_text(encoding="utf-8"))
+                age = path.stat().st_mtime
+            except (OSError, ValueError):
+                continue
+            found.append((age, Running(node, path, record["rank"], record["port"], tuple(record["pids"]))))
+    return [each for _, each in sorted(found, key=lambda pair: pair[0])]
+
+
+def _is_target(rank: Running, target: str) -> bool:
+    return target in {rank.rank, f"{rank.node.name}:{rank.port}"}
+
+
+async def _crash(simulation: Simulation, words: Sequence[str]) -> str:
+    (target,) = words
+    ranks = running(simulation)
+    hits = [rank for rank in ranks if _is_target(rank, target)]
+    if not hits:
+        names = ", ".join(sorted({rank.rank or f"{rank.node.name}:{rank.port}" for rank in ranks})) or "none"
+        raise UsageError(f"no rank {target} runs; running: {names}")
+    *old, rank = hits
+    for each in old:
+        each.record.unlink(missing_ok=True)
+    await rank.node.processes.kill(rank.pids, int(signal.SIGKILL))
+    rank.record.unlink(missing_ok=True)
+    return f"{target}: SIGKILL to {', '.join(map(str, rank.pids))}"
+
+
+def _rank_switch(name: str) -> Callable[[Simulation, Sequence[str]], Awaitable[str]]:
+    async def switch(simulation: Simulation, words: Sequence[str]) -> str:
+        target, on = words[0], _switch(words, 1)
+        node_name, colon, port = target.partition(":")
+        nodes = [simulation.node(node_name)] if colon else list(simulation.nodes.values())
+        for node in nodes:
+            path = node.folder / "fault" / name
+            names = set(path.read_text(encoding="utf-8").split()) if path.exists() else set()
+            key = str(int(port)) if colon else target
+            names = names | {key} if on else names - {key}
+            write_file(path, "\n".join(sorted(names)) + "\n")
+        return f"{target}: {name} {'on' if on else 'off'}"
+
+    return switch
+
+
+FAULTS: dict[str, Fault] = {
+    "link": Fault("NODE/NPU up|down", "RoCE link of one NPU, with net_health following", _link),
+    "net_health": Fault(
+        "NODE/NPU WORD", "what hccn_tool -net_health says: Success, Fault, Init, ...", _net_health
+    ),
+    "vnic": Fault("NODE/NPU UP|DOWN", "HCCS plane of one NPU (A3)", _vnic),
+    "npu": Fault("NODE/NPU OK|Warning|Alarm|Critical|UNKNOWN", "health in npu-smi", _health),
+    "temperature": Fault("NODE/NPU DEGREES", "temperature in npu-smi", _temperature),
+    "hbm": Fault("NODE/NPU MB", "HBM in use that no process owns", _hbm),
+    "gone": Fault("NODE/NPU [on|off]", "the NPU drops off the bus", _gone),
+    "hang": Fault("NODE[/NPU] [hccn_tool|npu-smi] [on|off]", "the tool never answers", _tool_fault("hang")),
+    "busy": Fault("NODE[/NPU] [hccn_tool|npu-smi] [on|off]", "the tool says that it is busy", _tool_fault("busy")),
+    "empty": Fault("NODE[/NPU] [hccn_tool|npu-smi] [on|off]", "the tool prints nothing", _tool_fault("empty")),
+    "cut": Fault("NODE", "SSH connections drop and new ones are refused, until heal NODE", _cut),
+    "no-python": Fault("NODE [on|off]", "python3 is not found on the node", _no_python),
+    "crash": Fault("RANK", "SIGKILL to every process of a rank (decode/3, or NODE:PORT)", _crash),
+    "die-at-start": Fault(
+        "RANK [on|off]", "the rank runs out of memory while it loads", _rank_switch("die-at-start")
+    ),
+    "stall": Fault("RANK [on|off]", "the rank makes no tokens, though /health is 200", _rank_switch("stall")),
+    "heal": Fault("NODE[/NPU]", "everything on the node, or of the NPU, is well again", _heal),
+}
+"""Name -> fault, in the order of the help."""
