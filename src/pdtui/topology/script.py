@@ -17,7 +17,7 @@ def run_script(rank: RankPlan, runtime: Runtime) -> str:
 
     A set-up file that is missing ends it with status 1 and a line that names the file.
     """
-    lines = ["#!/bin/bash", f"# {rank.id} on {rank.node}", "set +H"]
+    lines = ["#!/bin/bash", f"# {rank.id} on {rank.node}", "set +H", """pdtui_quote="'\""""]
     for path in runtime.setup:
         word = double_quoted(path)
         lines += [
@@ -33,17 +33,27 @@ def run_script(rank: RankPlan, runtime: Runtime) -> str:
 
 
 def double_quoted(text: str) -> str:
-    """Return text as a bash word in which only $NAME, ${NAME}, ${NAME:-text} and ${NAME:+text} are alive."""
+    """Return text as a bash word in which only $NAME, ${NAME}, ${NAME:-text} and ${NAME:+text} are alive.
+
+    Needs `pdtui_quote` to hold a single quote: bash takes one inside "${NAME:-text}" for the begin of a string.
+    """
     alive = _expansions(text)
     parts: list[str] = []
-    at = 0
+    at = depth = 0
     while at < len(text):
         end = alive.get(at)
         if end is None:
-            parts.append(f"\\{text[at]}" if text[at] in '"\\$`' else text[at])
+            character = text[at]
+            if character == "'" and depth:
+                character = "${pdtui_quote}"
+            elif character in '"\\$`':
+                character = f"\\{character}"
+            parts.append(character)
             at += 1
         else:
-            parts.append(text[at:end])
+            piece = text[at:end]
+            depth += -1 if piece == "}" else piece.startswith("${") and not piece.endswith("}")
+            parts.append(piece)
             at = end
     return f'"{"".join(parts)}"'
 

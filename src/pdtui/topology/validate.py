@@ -72,7 +72,8 @@ def _is_env(path: Path) -> bool:
 def validate(document: Document) -> tuple[TopologyFile | None, list[Problem]]:
     """Return the file's contents and every way in which they miss the schema.
 
-    Unknown keys are reported and left out, so that they do not hide what else is wrong.
+    Unknown keys are reported, and read as what they were probably meant to be or left out, so that they do not hide
+    what else is wrong.
     """
     if document.root is None:
         return None, []
@@ -80,26 +81,36 @@ def validate(document: Document) -> tuple[TopologyFile | None, list[Problem]]:
     if not isinstance(data, dict):
         message = "the file must be a mapping that begins with `pdtui: 1`"
         return None, [Problem("F06", Severity.ERROR, message, ())]
+    problems: list[Problem] = []
+    file, details = _validated(data)
+    # A part whose key was repaired is looked into for the first time, so this ends with the depth of the schema.
+    while unknown := [detail["loc"] for detail in details if detail["type"] == "extra_forbidden"]:
+        for path in unknown:
+            problems.append(_unknown_key(path))
+            _repair(data, path)
+        file, details = _validated(data)
+    return file, problems + [_problem(detail) for detail in details]
+
+
+def _validated(data: dict[str, Any]) -> tuple[TopologyFile | None, list[ErrorDetails]]:
     try:
         return TopologyFile.model_validate(data), []
     except ValidationError as error:
-        details = error.errors(include_url=False, include_context=True)
-    unknown = [detail for detail in details if detail["type"] == "extra_forbidden"]
-    problems = [_problem(detail) for detail in details]
-    if len(unknown) < len(details):
-        return None, problems
-    for detail in unknown:
-        _drop(data, detail["loc"])
-    try:
-        return TopologyFile.model_validate(data), problems
-    except ValidationError:
-        return None, problems
+        return None, error.errors(include_url=False)
 
 
-def _drop(data: Any, path: Path) -> None:
+def _repair(data: Any, path: Path) -> None:
+    """Give the value of an unknown key to the key that was meant, unless that has one; else leave it out."""
     for part in path[:-1]:
         data = data[part]
-    data.pop(path[-1], None)
+    value = data.pop(path[-1])
+    guess = _guess(path)
+    if guess is not None:
+        data.setdefault(guess, value)
+
+
+def _unknown_key(path: Path) -> Problem:
+    return Problem("F04", Severity.ERROR, _unknown(path, clean_line(str(path[-1]))), path, on_key=True)
 
 
 def _problem(detail: ErrorDetails) -> Problem:
@@ -109,21 +120,29 @@ def _problem(detail: ErrorDetails) -> Problem:
         message = f"`{name}` is no usable name: use a-z, 0-9 and `-`, beginning with a letter or digit"
         return Problem("F07", Severity.ERROR, message, path[:-1], on_key=True)
     key = clean_line(str(path[-1])) if path else ""
-    if detail["type"] == "extra_forbidden":
-        return Problem("F04", Severity.ERROR, _unknown(path, key), path, on_key=True)
     if detail["type"] == "missing":
         return Problem("F05", Severity.ERROR, _missing(path, key), path, on_key=True)
     rule = "F07" if detail["type"] == "string_pattern_mismatch" else "F06"
     return Problem(rule, Severity.ERROR, f"`{key}` {_wrong(detail)}", path)
 
 
-def _unknown(path: Path, key: str) -> str:
+def _guess(path: Path) -> str | None:
+    """Return the key that an unknown one was probably meant to be."""
     known = list(_fields(path[:-1]))
-    plain = key.lstrip("-").replace("-", "_").lower()
+    plain = _plain(path)
     guess = plain if plain in known else SYNONYMS.get(plain)
-    if guess not in known:
-        guess = next(iter(difflib.get_close_matches(plain, known, n=1, cutoff=0.6)), None)
-    if guess is not None:
+    if guess in known:
+        return guess
+    return next(iter(difflib.get_close_matches(plain, known, n=1, cutoff=0.6)), None)
+
+
+def _plain(path: Path) -> str:
+    return str(path[-1]).lstrip("-").replace("-", "_").lower()
+
+
+def _unknown(path: Path, key: str) -> str:
+    known, plain = _fields(path[:-1]), _plain(path)
+    if guess := _guess(path):
         return f"unknown key `{key}`; did you mean `{guess}`?"
     if elsewhere := [place for place, fields in _places(TopologyFile, "") if plain in fields]:
         return f"unknown key `{key}`; it belongs under {' or '.join(f'`{place}`' for place in elsewhere[:3])}"

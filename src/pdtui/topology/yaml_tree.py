@@ -36,7 +36,7 @@ _CAUSES = (
     ("block sequence entries are not allowed", "a list entry where none can be; put `- ` on a line of its own"),
     ("unknown escape", 'an unknown escape; use single quotes, or double the backslash inside "..."'),
     ("nesting", "nested too deeply; nothing in this file needs that"),
-    ("anchor or alias", "* and & mean alias and anchor in YAML; put the value in quotes"),
+    ("scanning an a", "* and & mean alias and anchor in YAML; put the value in quotes"),
 )
 """Fragment of the parser's message -> what an operator understands."""
 
@@ -350,6 +350,6 @@ def _broken(error: yaml.MarkedYAMLError, text: str) -> Broken:
     lines = text.splitlines()
     if mark.line <= len(lines) and lines[mark.line - 1][: mark.column].strip(" ").startswith("\t"):
         cause = "a tab in the indentation; YAML takes spaces only"
-    if error.context_mark is not None and error.context_mark.line + 1 < mark.line:
+    elif error.context_mark is not None and error.context_mark.line + 1 < mark.line:
         cause = f"{cause} (begun on line {error.context_mark.line + 1})"
     return Broken(f"no valid YAML: {cause}", mark)
