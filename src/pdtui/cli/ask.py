@@ -54,7 +54,7 @@ def command(
             narrate(f"failed: {answer.error} (the cluster is {serving.word})")
         return 1 if answer.error else 0
 
-    return with_fleet(file, work, read_only=True)
+    return with_fleet(file, work, read_only=True, npus=False)
 
 
 class Printer:

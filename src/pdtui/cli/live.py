@@ -37,12 +37,12 @@ def with_fleet(
     *,
     read_only: bool = False,
     wait: float = SETTLE,
-    npus: bool = False,
+    npus: bool = True,
     ready_deadline: float = READY_DEADLINE,
 ) -> int:
     """Load a file, watch its cluster until all nodes have answered (or `wait` seconds), and do `work`.
 
-    `npus` waits for NPU readings too. Nodes that gave no answer are named on stderr. Raises `FileError`.
+    `npus` waits for first NPU readings too. Nodes that gave no answer are named on stderr. Raises `FileError`.
     """
     topology = load_checked(file)
     plan = make_plan(topology)

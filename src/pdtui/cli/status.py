@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 import json
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict
@@ -59,6 +61,10 @@ def command(file: Path, as_json: bool, wait: float) -> int:
     """
 
     async def work(fleet: Fleet) -> int:
+        with contextlib.suppress(TimeoutError):  # What has not answered by then is unknown, and says why.
+            async with asyncio.timeout(max(1.0, wait)):
+                await fleet.poll_now()
+        fleet.store.publish()
         snapshot = fleet.snapshot
         if as_json:
             click.echo(json.dumps(as_dict(snapshot), ensure_ascii=False, indent=2))
@@ -66,7 +72,7 @@ def command(file: Path, as_json: bool, wait: float) -> int:
             click.echo("\n".join(as_text(snapshot)))
         return 0 if healthy(snapshot) else 1
 
-    return with_fleet(file, work, read_only=True, wait=wait, npus=True)
+    return with_fleet(file, work, read_only=True, wait=wait)
 
 
 def healthy(snapshot: Snapshot) -> bool:

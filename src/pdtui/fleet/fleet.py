@@ -35,7 +35,7 @@ from pdtui.fleet.waiting import first_of
 from pdtui.proxy.embedded import EmbeddedProxy
 from pdtui.proxy.interface import Ask, AskProgress, BackendState
 from pdtui.remote.connections import Connections
-from pdtui.remote.interface import NodeLink
+from pdtui.remote.interface import NodeAgent, NodeLink
 from pdtui.topology.model import Topology
 from pdtui.topology.plan import Plan
 
@@ -219,23 +219,31 @@ class Fleet:
                 subscription.wake()
 
     async def settled(self, timeout: float, *, npus: bool = True) -> bool:
-        """Wait until every node has given its first answers or an error; False when `timeout` came first."""
-        end = self._clock.monotonic() + timeout
-        while not all(self._has_settled(name, npus) for name in self._links):
-            left = end - self._clock.monotonic()
-            if left <= 0:
-                return False
-            await first_of(self.store.changed(), self._clock.sleep(min(left, 0.5)))
-        self.store.publish()
+        """Wait until every node has given its first answers or an error; False when `timeout` came first.
+
+        Of NPUs the first reading suffices (`poll_now` reads all); without `npus` none is waited for.
+        """
+        try:
+            async with self._clock.timeout(timeout):
+                await asyncio.gather(*(self._settle(name, npus) for name in self._links))
+        except TimeoutError:
+            return False
+        finally:
+            self.store.publish()
         return True
 
-    def _has_settled(self, name: str, npus: bool) -> bool:
-        if self._links[name].rank_agent is None:
-            return self._link_watchers[name].failed
-        if not self._watchers[name].answered:
-            return False
+    async def _settle(self, name: str, npus: bool) -> None:
+        link = self._link_watchers[name]
+        while self._links[name].rank_agent is None:
+            if link.failed:
+                return
+            await first_of(self.store.changed(), self._clock.sleep(0.5))
+        while not (link.failed or (self._watchers[name].answered and (not npus or self._has_reading(name)))):
+            await first_of(self.store.changed(), self._clock.sleep(0.5))
+
+    def _has_reading(self, name: str) -> bool:
         node = self.store.nodes[name]
-        return not npus or not self._crew.has_npus or node.observed_at is not None or bool(node.tool_error)
+        return not self._crew.has_npus or node.observed_at is not None or bool(node.tool_error)
 
     async def poll_now(self, nodes: Sequence[str] = ()) -> None:
         """Read the NPUs and ranks of these nodes (all if none) now. Raises `UsageError` for an unknown one."""
@@ -246,6 +254,10 @@ class Fleet:
         for name in names:
             self._watchers[name].poke()
         await asyncio.gather(*(self._monitors[name].poll_now() for name in names))
+
+    def agent(self, node: str) -> NodeAgent | None:
+        """Return the agent where a node's ranks run; None while it is unreachable."""
+        return self._links[node].rank_agent
 
     # --- what it does
 

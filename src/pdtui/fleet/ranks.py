@@ -26,6 +26,9 @@ BUSY_INTERVAL = 1.0
 QUIET_INTERVAL = 2.0
 """Seconds between polls otherwise: a rank that was killed shows within five seconds."""
 
+HEALTH_INTERVAL = 4.0
+"""Seconds between two looks at /health of a ready rank while nothing changes: each is a line in its log."""
+
 POLL_TIMEOUT = 20.0
 HEALTH_TIMEOUT = 2.0
 PORTS_INTERVAL = 4.0
@@ -107,6 +110,7 @@ class RankWatcher:
         self._offset = 0.0
         self._offset_at = self._ports_at = float("-inf")
         self._metrics_at: dict[str, float] = {}
+        self._health_at: dict[str, float] = {}
         self._listeners: Sequence[Listener] = ()
         self._diagnosing: set[asyncio.Task[None]] = set()
         self.stopping: set[str] = set()
@@ -185,17 +189,22 @@ class RankWatcher:
         records = {record.rank: record for record in await agent.ranks(self._cluster)}
         await self._read_ports(agent, records, now)
         self._take_records(records)
+        asked = [rank for rank in self._all() if self._asks_health(rank.id)]
         for rank in self._all():
-            if not self._asks_health(rank.id):
+            if rank not in asked:
                 self._put(rank)
-        await asyncio.gather(*(self._health(agent, rank) for rank in self._all() if self._asks_health(rank.id)))
+        await asyncio.gather(*(self._health(agent, rank) for rank in asked))
 
     def _all(self) -> list[RankPlan]:
         return [*self._planned.values(), *self._strays.values()]
 
     def _asks_health(self, rank_id: str) -> bool:
         memory = self._memory[rank_id]
-        return memory.alive or memory.listener is not None
+        if not memory.alive:
+            return memory.listener is not None
+        if memory.state is not RankState.READY or memory.health != "200" or rank_id in self.stopping:
+            return True
+        return self._clock.monotonic() - self._health_at.get(rank_id, float("-inf")) >= HEALTH_INTERVAL
 
     async def _read_ports(self, agent: NodeAgent, records: Mapping[str, RankRecord], now: float) -> None:
         idle = [
@@ -239,6 +248,7 @@ class RankWatcher:
 
     async def _health(self, agent: NodeAgent, rank: RankPlan) -> None:
         memory = self._memory[rank.id]
+        self._health_at[rank.id] = self._clock.monotonic()
         address = memory.record.address if memory.alive and memory.record else rank.host
         reply = await agent.http(address or rank.host, rank.api_port, "/health", timeout=HEALTH_TIMEOUT)
         memory.take_health(str(reply.status) if reply.status is not None else reply.error or "no answer")

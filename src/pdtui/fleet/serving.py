@@ -61,7 +61,7 @@ def serving_status(
         since = previous.since
     elif word == "UNKNOWN":
         since = None
-    elif word == "SERVING" and (previous is None or previous.word == "UNKNOWN"):
+    elif word in ("SERVING", "STOPPED") and (previous is None or previous.word == "UNKNOWN"):
         since = max((rank.since for rank in ranks), default=now)
     else:
         since = now
