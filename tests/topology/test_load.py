@@ -167,11 +167,11 @@ def test_misspelt_keys_are_read_as_what_they_were_meant_to_be() -> None:
     result = loaded(
         changed(("groups:", "group:"), ("kv_port: 14000", "kvport: 20001"), ("name: small", "nam: small"))
     )
-    assert [(finding.rule, finding.path) for finding in result.findings] == [
-        ("F04", "nam"),
-        ("F04", "group"),
-        ("F04", "groups.p.kvport"),
-        ("R14", "groups.p.kv_port"),
+    assert [(finding.rule, finding.path, finding.line) for finding in result.findings] == [
+        ("F04", "nam", 2),
+        ("F04", "group", 15),
+        ("F04", "groups.p.kvport", 16),
+        ("R14", "groups.p.kv_port", 16),
     ]
 
 

@@ -72,8 +72,8 @@ def _is_env(path: Path) -> bool:
 def validate(document: Document) -> tuple[TopologyFile | None, list[Problem]]:
     """Return the file's contents and every way in which they miss the schema.
 
-    Unknown keys are reported, and read as what they were probably meant to be or left out, so that they do not hide
-    what else is wrong.
+    Unknown keys are reported, and read as what they were probably meant to be or left out, so that they do not
+    hide what else is wrong.
     """
     if document.root is None:
         return None, []
@@ -86,8 +86,8 @@ def validate(document: Document) -> tuple[TopologyFile | None, list[Problem]]:
     # A part whose key was repaired is looked into for the first time, so this ends with the depth of the schema.
     while unknown := [detail["loc"] for detail in details if detail["type"] == "extra_forbidden"]:
         for path in unknown:
-            problems.append(_unknown_key(path))
-            _repair(data, path)
+            problems.append(_unknown_key(document, path))
+            _repair(document, data, path)
         file, details = _validated(data)
     return file, problems + [_problem(detail) for detail in details]
 
@@ -99,18 +99,19 @@ def _validated(data: dict[str, Any]) -> tuple[TopologyFile | None, list[ErrorDet
         return None, error.errors(include_url=False)
 
 
-def _repair(data: Any, path: Path) -> None:
+def _repair(document: Document, data: Any, path: Path) -> None:
     """Give the value of an unknown key to the key that was meant, unless that has one; else leave it out."""
     for part in path[:-1]:
         data = data[part]
-    value = data.pop(path[-1])
-    guess = _guess(path)
-    if guess is not None:
-        data.setdefault(guess, value)
+    value, guess = data.pop(path[-1]), _guess(path)
+    if guess is not None and guess not in data:
+        data[guess] = value
+        document.rename(path, guess)
 
 
-def _unknown_key(path: Path) -> Problem:
-    return Problem("F04", Severity.ERROR, _unknown(path, clean_line(str(path[-1]))), path, on_key=True)
+def _unknown_key(document: Document, path: Path) -> Problem:
+    message = _unknown(path, clean_line(str(path[-1])))
+    return Problem("F04", Severity.ERROR, message, path, on_key=True, mark=document.mark(path, on_key=True))
 
 
 def _problem(detail: ErrorDetails) -> Problem:

@@ -156,6 +156,13 @@ class Document:
         """Whether the file says something at a path."""
         return sum(1 for _ in self.walk(path)) == len(path) + 1
 
+    def rename(self, path: Path, name: str) -> None:
+        """Let a key be found under another name, so that what is said about its value has a place."""
+        *_, (_, parent) = self.walk(path[:-1])
+        if isinstance(parent, Mapping):
+            parent.items[name] = parent.items.pop(str(path[-1]))
+            parent.keys[name] = parent.keys.pop(str(path[-1]))
+
     def mark(self, path: Path, *, on_key: bool = False) -> Mark:
         """Return where a path stands; where its nearest ancestor stands if it is not in the file."""
         steps = list(self.walk(path))
