@@ -263,9 +263,7 @@ def test_a_first_look_from_another_thread_wakes_the_loop() -> None:
 
 
 def test_five_thousand_lines_a_second_cost_a_few_per_cent() -> None:
-    line = (
-        b"(EngineCore_DP3 pid=77) INFO 11-30 13:22:15 [core.py:133] a line of the usual length, some words more\n"
-    )
+    line = b"(EngineCore_DP3 pid=77) INFO 11-30 13:22:15 [core.py:133] a line of the usual length, some more\n"
     data = line * 500
     ring, splitter = _Ring(20_000), LineSplitter()
     begin = time.process_time()

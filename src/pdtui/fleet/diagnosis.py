@@ -1,0 +1,318 @@
+"""Why ranks failed: the line that came first, over all ranks of a group on one clock.
+
+A rank that lost its group points to the rank where it began; NPUs and addresses are named as the plan names them.
+"""
+
+from __future__ import annotations
+
+import re
+import signal
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from pdtui.clock import Clock
+from pdtui.errors import AgentError, AgentLost
+from pdtui.fleet.handle import LogLine
+from pdtui.fleet.logs import read_tail
+from pdtui.fleet.snapshot import Diagnosis, RankState, RankStatus
+from pdtui.readings.signature_table import Weight
+from pdtui.readings.signatures import match_line
+from pdtui.readings.vllm_log import prefix_of, severity, stamp_of
+from pdtui.remote.interface import NodeLink
+from pdtui.topology.plan import Plan, RankPlan
+
+WINDOW = 900.0
+"""Seconds before a rank's last line in which its cause is looked for; HCCL waits for minutes."""
+
+_LINE_LIMIT = 400
+
+_EXCEPTION = re.compile(r"(?:[a-zA-Z_]\w*\.){0,8}[A-Z]\w*(?:Error|Exception|Interrupt|Exit)(?:: ?(?P<said>.*))?$")
+_OPENS_LIST = re.compile(r"validation errors? for \w+\s*$")
+
+
+@dataclass(frozen=True, slots=True)
+class RankExit:
+    """How a rank ended."""
+
+    status: int | None = None
+    """-N when signal N ended it."""
+    ended: float | None = None
+    """Our wall clock."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Clue:
+    """One line of one rank that explains something."""
+
+    weight: Weight
+    at: float
+    rank: str
+    line: str
+    summary: str
+    signature: str = ""
+    remedy: str = ""
+
+    @property
+    def order(self) -> tuple[int, float]:
+        return (self.weight, self.at)
+
+
+@dataclass(frozen=True, slots=True)
+class Atlas:
+    """Names what lines only number: NPUs, ports and addresses."""
+
+    plan: Plan
+    npus: Mapping[str, tuple[str, int]] = field(default_factory=dict)
+    """Address of an NPU -> node and device id."""
+
+    def named(self, rank_id: str, values: Mapping[str, str]) -> dict[str, str]:
+        """Return the values of a rank's line with what they mean in this cluster."""
+        rank = self.plan.by_id.get(rank_id)
+        named = dict(values)
+        if rank is not None:
+            for key in ("npu", "device"):
+                number = values.get(key, "")
+                if number.isdigit() and int(number) < len(rank.devices):
+                    named[key] = str(rank.devices[int(number)])
+        if "port" in values and rank is not None:
+            named["port"] = self._port(values.get("host", rank.host), rank, values["port"])
+        if "peer" in values:
+            who = self.who(values["peer"])
+            named["peer"] = f"{who} ({values['peer']})" if who else values["peer"]
+        return named
+
+    def who(self, address: str) -> str:
+        """Return the rank or NPU behind `host:port` or an address; empty when the plan cannot say."""
+        host, _, port = address.strip("'\"[]").rpartition(":") if ":" in address else (address, "", "")
+        if host in self.npus:
+            return self._npu(*self.npus[host])
+        on_host = [rank for rank in self.plan.ranks if rank.host == host]
+        if port.isdigit():
+            exact = [rank for rank in on_host if int(port) == rank.api_port or int(port) in rank.kv_ports]
+            if exact:
+                return exact[0].id
+        if len(on_host) == 1:
+            return on_host[0].id
+        return on_host[0].node if on_host else ""
+
+    def _npu(self, node: str, device: int) -> str:
+        rank = next((rank for rank in self.plan.on_node(node) if device in rank.devices), None)
+        return f"{rank.id}, {node} NPU {device}" if rank else f"{node} NPU {device}"
+
+    def _port(self, host: str, rank: RankPlan, port: str) -> str:
+        hosts = {host, rank.host} if host in ("", "*", "0.0.0.0", "127.0.0.1") else {host}  # noqa: S104
+        uses = [
+            f"{use.use} of {use.owner}"
+            for use in self.plan.ports
+            if use.host in hosts
+            and use.first <= int(port) <= use.last
+            and (use.use, use.owner) != ("api", rank.id)
+        ]
+        return f"{port}: {', '.join(uses)}" if uses else port
+
+
+def diagnose(
+    tails: Mapping[str, Sequence[LogLine]],
+    exits: Mapping[str, RankExit],
+    plan: Plan,
+    *,
+    offsets: Mapping[str, float] | None = None,
+    npus: Mapping[str, tuple[str, int]] | None = None,
+) -> Mapping[str, Diagnosis]:
+    """Return why each rank of `exits` is as it is, judged from the ends of the logs of all ranks.
+
+    `offsets`: by rank, the seconds that its node's clock is ahead. `npus`: addresses of NPUs.
+    """
+    atlas = Atlas(plan, npus or {})
+    clues = {rank: _clues(rank, lines, atlas, (offsets or {}).get(rank, 0.0)) for rank, lines in tails.items()}
+    for rank, end in exits.items():
+        if not clues.get(rank) and end.status is not None and end.status < 0:
+            clues[rank] = [_killed(rank, end)]
+    found = {}
+    for rank, end in exits.items():
+        group = rank.partition("/")[0]
+        first = min(
+            (clue for other, its in clues.items() if other.partition("/")[0] == group for clue in its),
+            key=lambda clue: clue.order,
+            default=None,
+        )
+        own = min(clues.get(rank, ()), key=lambda clue: clue.order, default=None)
+        found[rank] = _explain(rank, own, first, tails.get(rank, ()), end)
+    return found
+
+
+def _explain(
+    rank: str, own: _Clue | None, first: _Clue | None, lines: Sequence[LogLine], end: RankExit
+) -> Diagnosis:
+    elsewhere = first is not None and first.rank != rank and (own is None or first.order < own.order)
+    if first is not None and elsewhere and first.weight is not Weight.CONSEQUENCE:
+        if own is None or own.weight in (Weight.CONSEQUENCE, Weight.BROKEN):
+            summary = f"lost its group: {first.summary}"
+            return Diagnosis(summary, first.rank, first.line, first.signature, first.remedy)
+        begun = "" if own.signature and own.signature == first.signature else first.rank
+        return Diagnosis(own.summary, begun, own.line, own.signature, own.remedy)
+    if own is not None:
+        return Diagnosis(own.summary, "", own.line, own.signature, own.remedy)
+    last = next((line.text for line in reversed(lines) if severity(line.text) == "error"), "")
+    message = _message(last)
+    if message and not message.startswith("Traceback"):
+        return Diagnosis(message[:160], "", _shown(last))
+    return Diagnosis(f"{_exit_words(end)}, no error in the log")
+
+
+def _exit_words(end: RankExit) -> str:
+    if end.status is None:
+        return "ended, exit status not known"
+    return f"exit status {end.status}" if end.status >= 0 else f"ended by {_signal_name(-end.status)}"
+
+
+def _signal_name(number: int) -> str:
+    try:
+        return signal.Signals(number).name
+    except ValueError:
+        return f"signal {number}"
+
+
+def _killed(rank: str, end: RankExit) -> _Clue:
+    """A process that a signal ended wrote nothing; what its group says came after it."""
+    name = _signal_name(-(end.status or 0))
+    return _Clue(
+        Weight.BROKEN,
+        (end.ended or 0.0) - 1e12,
+        rank,
+        "",
+        f"killed by {name}, no error in its log",
+        "killed",
+        "from outside, or by the kernel for want of memory: see dmesg",
+    )
+
+
+def _message(text: str) -> str:
+    prefix = prefix_of(text)
+    return (prefix.message if prefix else text).strip()
+
+
+def _shown(text: str, following: Iterable[str] = ()) -> str:
+    parts = [_message(text), *(line.strip() for line in following)]
+    return " / ".join(part for part in parts if part)[:_LINE_LIMIT]
+
+
+def _clues(rank: str, lines: Sequence[LogLine], atlas: Atlas, offset: float) -> list[_Clue]:
+    """Return the lines of one rank that explain something, earliest first."""
+    times = _times(lines, offset)
+    since = times[-1] - WINDOW if times else 0.0
+    clues: list[_Clue] = []
+    broken: _Clue | None = None
+    for index, line in enumerate(lines):
+        if times[index] < since:
+            continue
+        known = match_line(line.text)
+        if known is not None:
+            signature, values = known
+            details = (
+                [after.text for after in lines[index + 1 : index + 3]] if _OPENS_LIST.search(line.text) else []
+            )
+            summary = signature.words(atlas.named(rank, values))
+            shown = _shown(line.text, details)
+            clues.append(
+                _Clue(signature.weight, times[index], rank, shown, summary, signature.id, signature.remedy)
+            )
+        elif broken is None and not clues and severity(line.text) == "error":
+            match = _EXCEPTION.match(_message(line.text))
+            if match is not None and not _OPENS_LIST.search(line.text):
+                shown = _shown(line.text)
+                broken = _Clue(Weight.BROKEN, times[index], rank, shown, shown[:160])
+    explained = any(clue.weight is not Weight.CONSEQUENCE for clue in clues)
+    return [broken, *clues] if broken is not None and not explained else clues
+
+
+def _times(lines: Sequence[LogLine], offset: float) -> list[float]:
+    """Return when each line was written; one without a time belongs to the line before it."""
+    times: list[float] = []
+    for line in lines:
+        at = stamp_of(line.text, line.at)
+        times.append(at - offset if at is not None else times[-1] if times else float("nan"))
+    first = next((at for at in times if at == at), 0.0)
+    return [at if at == at else first for at in times]
+
+
+_WRONG = (RankState.FAILED, RankState.UNHEALTHY, RankState.STALLED)
+_PATIENCE = 3
+_PAUSE = 2.0
+
+
+class Diagnostician:
+    """Finds out why a rank of the live cluster failed; an instance is a `fleet.ranks.Diagnose`.
+
+    The log of an ended rank is fetched once, whichever ranks of its group ask.
+    """
+
+    def __init__(
+        self,
+        links: Mapping[str, NodeLink],
+        plan: Plan,
+        *,
+        clock: Clock,
+        ranks: Callable[[], Mapping[str, RankStatus]],
+        offset: Callable[[str], float] = lambda _node: 0.0,
+        npus: Callable[[], Mapping[str, tuple[str, int]]] = dict,
+    ) -> None:
+        """`ranks`: all ranks as they are now; `offset`: of a node's clock; `npus`: addresses of NPUs."""
+        self._links = links
+        self._plan = plan
+        self._clock = clock
+        self._ranks = ranks
+        self._offset = offset
+        self._npus = npus
+        self._tails: dict[str, tuple[int, float | None, Sequence[LogLine]]] = {}
+
+    async def __call__(self, rank_id: str) -> Diagnosis | None:
+        """Return why a rank failed. Raises `AgentLost` and `AgentError` when its own log cannot be read.
+
+        Its group may fail a moment later than it, so a mere consequence is looked at again.
+        """
+        diagnosis = None
+        for attempt in range(_PATIENCE):
+            diagnosis, certain = await self._look(rank_id)
+            if certain or attempt == _PATIENCE - 1:
+                break
+            await self._clock.sleep(_PAUSE)
+        return diagnosis
+
+    async def _look(self, rank_id: str) -> tuple[Diagnosis | None, bool]:
+        ranks = self._ranks()
+        rank = ranks.get(rank_id)
+        if rank is None or not rank.log:
+            return None, True
+        group = [
+            other
+            for other in ranks.values()
+            if other.group == rank.group and other.state in _WRONG and other.log and other.id != rank_id
+        ]
+        tails = {rank_id: await self._tail(rank)}
+        for other in group:
+            try:
+                tails[other.id] = await self._tail(other)
+            except (AgentLost, AgentError):
+                continue
+        exits = {other.id: RankExit(other.exit_status, other.ended) for other in (rank, *group)}
+        offsets = {other.id: self._offset(other.node) for other in (rank, *group)}
+        found = diagnose(tails, exits, self._plan, offsets=offsets, npus=self._npus()).get(rank_id)
+        alone = sum(other.group == rank.group for other in ranks.values()) == 1
+        said = found is not None and bool(
+            found.first_cause or found.remedy or (found.line and not found.signature)
+        )
+        certain = alone or found is None or said
+        return found, certain
+
+    async def _tail(self, rank: RankStatus) -> Sequence[LogLine]:
+        known = self._tails.get(rank.id)
+        if known is not None and rank.ended is not None and known[:2] == (rank.run, rank.ended):
+            return known[2]
+        link = self._links.get(rank.node)
+        agent = link.rank_agent if link is not None else None
+        if agent is None:
+            raise AgentLost(f"{rank.node} is not connected")
+        lines = await read_tail(agent, rank.log, clock=self._clock, tail=131072)
+        self._tails[rank.id] = (rank.run, rank.ended, lines)
+        return lines
