@@ -87,6 +87,12 @@ CASES = [
     Case("F06", WARNING, defaults("async-scheduling: yes"), "defaults.args.async-scheduling", "write true"),
     Case("F06", ERROR, defaults(env="A B: 1"), "defaults.env.A B", "no name of an environment variable"),
     Case("F06", ERROR, defaults(env="A: {from_env: x y}"), "defaults.env.A", "no name"),
+    Case(
+        "F06", ERROR, (("name: small", "name: small\nruntime: {setup: [env.sh]}"),), "runtime.setup.0", "absolute"
+    ),
+    Case(
+        "F06", ERROR, (("name: small", "name: small\nruntime: {state_dir: ~/x}"),), "runtime.state_dir", "$HOME/x"
+    ),
     Case("F07", ERROR, (("name: small", "name: Small"),), "name", "a-z, 0-9"),
     Case("F07", ERROR, (("  n1: {", "  N_1: {"),), "nodes.N_1", "no usable name"),
     Case("F07", ERROR, (("  d: {", "  all: {"),), "groups.all", "a meaning of its own"),

@@ -162,7 +162,8 @@ def scheduling(context: Context) -> Iterator[Problem]:
             config.get("recompute_scheduler_enable") or nested.get("recompute_scheduler_enable")
         ):
             message = f"recompute_scheduler_enable belongs to decode only; take it out of {group.name}"
-            yield error("R34", message, where)
+            ignored = context.release >= (0, 23, 0)
+            yield warning("R34", message, where) if ignored else error("R34", message, where)
         if config.get("enable_balance_scheduling") or nested.get("enable_balance_scheduling"):
             message = "enable_balance_scheduling is for servers that do both roles; vLLM-Ascend refuses it here"
             yield error("R35", message, where)

@@ -49,6 +49,21 @@ def version(context: Context) -> Iterator[Problem]:
 
 
 @rule
+def paths(context: Context) -> Iterator[Problem]:
+    """Paths on the nodes do not depend on where a program happens to run (F06)."""
+    runtime = context.file.runtime
+    for index, path in enumerate(runtime.setup):
+        if path.startswith("~"):
+            message = f"`~` is not expanded here; write $HOME{path.lstrip('~')}"
+            yield error("F06", message, ("runtime", "setup", index))
+        elif not path.startswith(("/", "$")):
+            yield error("F06", f"`{path}` must be an absolute path, beginning with /", ("runtime", "setup", index))
+    if runtime.state_dir is not None and not runtime.state_dir.startswith("/"):
+        message = f"`{runtime.state_dir}` must be an absolute path, beginning with /"
+        yield error("F06", message, ("runtime", "state_dir"))
+
+
+@rule
 def both_roles(context: Context) -> Iterator[Problem]:
     """There is at least one prefill and one decode group (T15)."""
     for role in Role:

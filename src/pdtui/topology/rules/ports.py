@@ -184,6 +184,8 @@ def hccl(context: Context) -> Iterator[Problem]:
                 message = f"HCCL_IF_BASE_PORT {first} leaves no room for {topology.npus_per_node} NPUs below 65536"
                 yield error("R17", message, context.where(group, "env", "HCCL_IF_BASE_PORT"))
             found.add(uses, (first, last))
+            if not _talks(context, group):
+                continue
             if first in bases:
                 message = (
                     f"{bases[first].name} and {group.name} share a host and HCCL's ports from {first} on; give "
@@ -193,6 +195,12 @@ def hccl(context: Context) -> Iterator[Problem]:
             bases.setdefault(first, group)
     for key, (first, last), ports in found:
         yield error("R17", f"port {ports} lies in {first}-{last}, HCCL's range on this host; choose another", key)
+
+
+def _talks(context: Context, group: Group) -> bool:
+    """Whether the ranks of a group use HCCL: one NPU that stands for itself has nobody to talk to."""
+    alone = context.topology.model.kind == "dense" or group.dp_size == 1
+    return not (alone and group.npus_per_rank == 1)
 
 
 @rule
