@@ -91,7 +91,7 @@ CASES = [
         "F06", ERROR, (("name: small", "name: small\nruntime: {setup: [env.sh]}"),), "runtime.setup.0", "absolute"
     ),
     Case(
-        "F06", ERROR, (("name: small", "name: small\nruntime: {state_dir: ~/x}"),), "runtime.state_dir", "$HOME/x"
+        "F06", ERROR, (("name: small", "name: small\nruntime: {state_dir: ~/x}"),), "runtime.state_dir", "absolute"
     ),
     Case("F07", ERROR, (("name: small", "name: Small"),), "name", "a-z, 0-9"),
     Case("F07", ERROR, (("  n1: {", "  N_1: {"),), "nodes.N_1", "no usable name"),
