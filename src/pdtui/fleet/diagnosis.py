@@ -5,6 +5,7 @@ A rank that lost its group points to the rank where it began; NPUs and addresses
 
 from __future__ import annotations
 
+import asyncio
 import re
 import signal
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -239,6 +240,10 @@ def _times(lines: Sequence[LogLine], offset: float) -> list[float]:
 _WRONG = (RankState.FAILED, RankState.UNHEALTHY, RankState.STALLED)
 _PATIENCE = 3
 _PAUSE = 2.0
+_TAIL = 128 * 1024
+"""Bytes of a log's end in which a cause is looked for."""
+_AT_ONCE = 8
+"""Logs that are fetched at once over all nodes."""
 
 
 class Diagnostician:
@@ -265,6 +270,8 @@ class Diagnostician:
         self._offset = offset
         self._npus = npus
         self._tails: dict[str, tuple[int, float | None, Sequence[LogLine]]] = {}
+        self._locks: dict[str, asyncio.Lock] = {}
+        self._slots = asyncio.Semaphore(_AT_ONCE)
 
     async def __call__(self, rank_id: str) -> Diagnosis | None:
         """Return why a rank failed. Raises `AgentLost` and `AgentError` when its own log cannot be read.
@@ -289,12 +296,18 @@ class Diagnostician:
             for other in ranks.values()
             if other.group == rank.group and other.state in _WRONG and other.log and other.id != rank_id
         ]
-        tails = {rank_id: await self._tail(rank)}
-        for other in group:
-            try:
-                tails[other.id] = await self._tail(other)
-            except (AgentLost, AgentError):
+        own, *others = await asyncio.gather(
+            self._tail(rank), *(self._tail(other) for other in group), return_exceptions=True
+        )
+        if isinstance(own, BaseException):
+            raise own
+        tails = {rank_id: own}
+        for other, lines in zip(group, others, strict=True):
+            if isinstance(lines, AgentLost | AgentError):
                 continue
+            if isinstance(lines, BaseException):
+                raise lines
+            tails[other.id] = lines
         exits = {other.id: RankExit(other.exit_status, other.ended) for other in (rank, *group)}
         offsets = {other.id: self._offset(other.node) for other in (rank, *group)}
         found = diagnose(tails, exits, self._plan, offsets=offsets, npus=self._npus()).get(rank_id)
@@ -306,13 +319,15 @@ class Diagnostician:
         return found, certain
 
     async def _tail(self, rank: RankStatus) -> Sequence[LogLine]:
-        known = self._tails.get(rank.id)
-        if known is not None and rank.ended is not None and known[:2] == (rank.run, rank.ended):
-            return known[2]
-        link = self._links.get(rank.node)
-        agent = link.rank_agent if link is not None else None
-        if agent is None:
-            raise AgentLost(f"{rank.node} is not connected")
-        lines = await read_tail(agent, rank.log, clock=self._clock, tail=131072)
-        self._tails[rank.id] = (rank.run, rank.ended, lines)
-        return lines
+        async with self._locks.setdefault(rank.id, asyncio.Lock()):
+            known = self._tails.get(rank.id)
+            if known is not None and rank.ended is not None and known[:2] == (rank.run, rank.ended):
+                return known[2]
+            link = self._links.get(rank.node)
+            agent = link.rank_agent if link is not None else None
+            if agent is None:
+                raise AgentLost(f"{rank.node} is not connected")
+            async with self._slots:
+                lines = await read_tail(agent, rank.log, clock=self._clock, tail=_TAIL)
+            self._tails[rank.id] = (rank.run, rank.ended, lines)
+            return lines

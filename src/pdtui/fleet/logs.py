@@ -399,19 +399,18 @@ async def follow_merged(
 
 
 async def read_tail(
-    agent: NodeAgent, path: str, *, clock: Clock, tail: int = 65536, idle: float = 0.5
+    agent: NodeAgent, path: str, *, clock: Clock, tail: int = 65536, first: float = 3.0, idle: float = 0.3
 ) -> list[LogLine]:
     """Return the last lines of a file as it stands. Raises `AgentLost` and `AgentError`.
 
-    A follow has no end, so it is taken to be there when nothing came for `idle` seconds.
+    A follow has no end, so it is taken to be there when nothing came for `first` seconds, or for `idle` seconds
+    after something came.
     """
-    splitter, lines, skip = LineSplitter(), [], False
-    stream = agent.follow(path, tail=tail)
-    async with closing(stream):
+    splitter, lines, skip, size = LineSplitter(), [], False, 0
+    async with closing(agent.follow(path, tail=tail)) as stream:
         with suppress(TimeoutError):
-            size = 0
             while size < 2 * tail:
-                async with clock.timeout(idle):
+                async with clock.timeout(idle if size else first):
                     chunk = await anext(stream, None)
                 if chunk is None:
                     break
