@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 from pathlib import Path
 
 import pytest
@@ -173,6 +174,15 @@ def test_misspelt_keys_are_read_as_what_they_were_meant_to_be() -> None:
         ("F04", "groups.p.kvport", 16),
         ("R14", "groups.p.kv_port", 16),
     ]
+
+
+def test_findings_carry_no_control_characters() -> None:
+    hostile = '"\\e]0;x\\a\\e[31m\\n\\u202e"'
+    for edit in (("platform: a3", f"platform: {hostile}"), ("name: small", f"name: small\n{hostile}: 1")):
+        findings = loaded(changed(edit)).findings
+        assert findings
+        for finding in findings:
+            assert not re.search("[\x00-\x1f\u202e]", finding.message + finding.path)
 
 
 def test_load_checked_lists_the_errors(tmp_path: Path) -> None:

@@ -33,6 +33,8 @@ BROKEN = [
     ("a: 1".encode("utf-16"), 1, 1, "not UTF-8"),
     (b"a: x\x00y", 1, 5, "U+0000"),
     (b"a: \x1b[31m", 1, 4, "U+001B"),
+    (b'a: "x\\0y"', 1, 4, "U+0000"),
+    (b'a: "\\e[31m"', 1, 4, "U+001B"),
     (b"a: 1\n---\nb: 1", 2, 1, "second document"),
     (b"a: !!python/object:os.system 1", 1, 4, "tag"),
     (b"a: !x {b: 1}", 1, 4, "tag"),

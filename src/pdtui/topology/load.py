@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from pdtui.errors import FileError
+from pdtui.text import clean_line
 from pdtui.topology.build import build
 from pdtui.topology.findings import Finding, Problem, Severity
 from pdtui.topology.model import Topology
@@ -106,8 +107,7 @@ def _findings(problems: Iterable[Problem], document: Document) -> tuple[Finding,
     findings = []
     for problem in problems:
         line, column = problem.mark or document.mark(problem.path, on_key=problem.on_key)
-        path = ".".join(str(part) for part in problem.path)
-        findings.append(
-            Finding(problem.rule, problem.severity, problem.message, document.file, line, column, path)
-        )
+        path = clean_line(".".join(str(part) for part in problem.path))
+        message = clean_line(problem.message)
+        findings.append(Finding(problem.rule, problem.severity, message, document.file, line, column, path))
     return tuple(sorted(dict.fromkeys(findings), key=lambda finding: (finding.line, finding.column)))

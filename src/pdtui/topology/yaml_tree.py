@@ -24,6 +24,8 @@ _LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 _INT = re.compile(r"[-+]?(?:0|[1-9][0-9]{0,17})\Z")
 _FLOAT = re.compile(r"[-+]?(?:(?:0|[1-9][0-9]*)\.[0-9]*(?:[eE][-+]?[0-9]{1,3})?|[1-9][0-9]*[eE][-+]?[0-9]{1,3})\Z")
 _UNPRINTABLE = re.compile("[^\t\n\r\x20-\x7e\x85\xa0-\ud7ff\ue000-\ufefe\uff00-\ufffd\U00010000-\U0010ffff]")
+_CONTROL = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\ud800-\udfff]")
+"""What escapes in double quotes can bring into a value."""
 
 _CAUSES = (
     ("cannot start any token", "this character cannot begin a value; put the value in quotes"),
@@ -259,6 +261,9 @@ class _Composer:
             plain = bool(event.implicit[0])
             if event.tag not in (None, "!", "tag:yaml.org,2002:str") and not plain:
                 self._tag(event)
+            if bad := _CONTROL.search(event.value):
+                message = f"the control character U+{ord(bad[0]):04X} in a value; nothing here needs one"
+                self._problem("F02", message, _mark(event))
             # An empty document comes as one empty scalar.
             self._add(event, Scalar(_mark(event), event.value, plain and not event.style))
         elif isinstance(event, yaml.AliasEvent):
