@@ -13,6 +13,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from pdtui.proxy import openai
 from pdtui.proxy.settings import ProxySettings
+from pdtui.proxy.sink import ResponseSink
 from tests.proxy.mock_rank import Reply, Rig, error, generate, hang, rig
 from tests.proxy.test_pull import BODY, STREAM, TEXT, assert_late_error
 from tests.support.waiting import eventually
@@ -192,9 +193,10 @@ async def test_a_defect_of_ours_in_the_middle_of_a_stream_is_an_error_event(
         await eventually(it.idle)
 
 
-async def test_a_stream_is_back_pressured_by_a_client_that_does_not_read() -> None:
+async def test_a_stream_is_back_pressured_by_a_client_that_does_not_read(monkeypatch: pytest.MonkeyPatch) -> None:
     filler = json.dumps({"choices": [{"index": 0, "text": "x" * 60_000}]})
-    sent = 0
+    sent = waiting = 0
+    write = ResponseSink.write
 
     async def flood(rank: Any, request: Any, body: dict[str, Any]) -> Any:
         nonlocal sent
@@ -205,6 +207,13 @@ async def test_a_stream_is_back_pressured_by_a_client_that_does_not_read() -> No
             sent += 1
         return response
 
+    async def watched(sink: ResponseSink, data: bytes) -> None:
+        nonlocal waiting
+        waiting += 1
+        await write(sink, data)
+        waiting -= 1
+
+    monkeypatch.setattr(ResponseSink, "write", watched)
     async with rig() as it:
         it.d[0].always = flood
         async with it.session.post(it.base + "/v1/completions", json=STREAM) as response:
@@ -217,8 +226,9 @@ async def test_a_stream_is_back_pressured_by_a_client_that_does_not_read() -> No
                 return sent == before
 
             await eventually(stands_still, every=0.15)
-            # 120 MB were offered; what is on its way fits into a few socket buffers.
+            # 120 MB were offered; a few socket buffers hold what is on its way, and the proxy waits for the client.
             assert 0 < sent < 1000
+            assert waiting == 1
             response.close()
         await eventually(lambda: it.d[0].gone == 1)
         await eventually(it.idle)

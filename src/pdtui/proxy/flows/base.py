@@ -16,7 +16,7 @@ class Call:
     id: str
     path: str
     body: dict[str, Any]
-    """Without the client's own `kv_transfer_params`."""
+    """As the client sent it; what it says about `kv_transfer_params` must reach no rank."""
     size: int
     """Bytes of the body as it came, for the policy."""
     headers: Mapping[str, str]

@@ -46,7 +46,10 @@ def prefill_body(body: dict[str, Any]) -> dict[str, Any]:
 
 
 def decode_body(body: dict[str, Any], params: dict[str, Any]) -> dict[str, Any]:
-    """Return the client's body as D gets it: as it came, with P's `kv_transfer_params` whole and only those."""
+    """Return the client's body as D gets it: as it came, with P's `kv_transfer_params` whole and only those.
+
+    A client's own empty block list would end a real decoder's whole engine.
+    """
     return body | {"kv_transfer_params": params}
 
 
