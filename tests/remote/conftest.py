@@ -44,6 +44,15 @@ def carriers(word: str) -> list[int]:
     return found
 
 
+@pytest.fixture(autouse=True)
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A home of the test's own: ranks start from its ~/.bashrc, not from the developer's."""
+    folder = tmp_path / "home"
+    folder.mkdir()
+    monkeypatch.setenv("HOME", str(folder))
+    return folder
+
+
 @pytest.fixture
 async def cluster(tmp_path: Path) -> AsyncIterator[str]:
     """A cluster's name that nobody else has; whatever still runs for it afterwards is killed and waited for."""

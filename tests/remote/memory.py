@@ -38,7 +38,7 @@ class _Writer:
 
 
 class MemoryTransport:
-    """Implements `Transport`. What it opens must be the loader; `frozen` swallows everything, as a dead link does."""
+    """Implements `Transport`. It opens the loader only; `frozen` swallows everything, as a dead link does."""
 
     def __init__(self) -> None:
         self.frozen = False

@@ -70,7 +70,7 @@ async def test_run_says_why_a_command_cannot_start(agent: AgentClient) -> None:
 async def test_run_finds_vendor_tools_after_the_users_own(agent: AgentClient) -> None:
     result = await agent.run(Command(("sh", "-c", "echo $PATH; echo $LD_LIBRARY_PATH; echo $LC_ALL")))
     path, libraries, language = result.stdout.decode().splitlines()
-    assert path.split(":")[0] not in ("/usr/local/Ascend/driver/tools",)
+    assert path.split(":")[0] != "/usr/local/Ascend/driver/tools"
     assert "/usr/local/Ascend/driver/tools" in path.split(":")
     assert libraries.endswith("/usr/local/Ascend/driver/lib64")
     assert language == "C"

@@ -1,0 +1,350 @@
+"""Ranks with real processes that are really killed: one process whatever happens, and nothing left after a stop."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import signal
+import socket
+import sys
+from pathlib import Path
+
+import pytest
+
+from pdtui.clock import SystemClock
+from pdtui.errors import AgentError
+from pdtui.remote.client import AgentClient
+from pdtui.remote.interface import ProcessState, RankRecord
+from pdtui.remote.transports.local import LocalTransport
+from tests.remote.conftest import Connect, carriers, spec
+from tests.support.sshd import free_port
+from tests.support.waiting import eventually
+
+
+def marked(cluster: str, rank: str = "decode/0") -> list[int]:
+    """Return the pids that carry a rank's variable."""
+    return carriers(f"PDTUI_RANK={cluster}:{rank}\0")
+
+
+async def only(agent: AgentClient, cluster: str) -> RankRecord:
+    """Return the record of the cluster's only rank."""
+    (record,) = await agent.ranks(cluster)
+    return record
+
+
+async def until(agent: AgentClient, cluster: str, state: ProcessState) -> RankRecord:
+    """Wait for a state."""
+
+    async def probe() -> RankRecord | None:
+        record = await only(agent, cluster)
+        return record if record.state is state else None
+
+    record = await eventually(probe, what=state)
+    assert record is not None
+    return record
+
+
+@pytest.mark.parametrize("racers", [20, 30])
+async def test_racing_starters_start_once(connect: Connect, cluster: str, racers: int) -> None:
+    agents = await asyncio.gather(*(connect() for _ in range(5)))
+    results = await asyncio.gather(*(agents[n % 5].start_rank(spec(cluster)) for n in range(racers)))
+    assert sorted(r.outcome for r in results) == ["already_running"] * (racers - 1) + ["started"]
+    assert len({r.record.pid for r in results}) == 1
+    assert len(marked(cluster)) == 1
+
+
+async def test_racing_starters_start_nothing_over_an_unkept_rank(connect: Connect, cluster: str) -> None:
+    agents = await asyncio.gather(*(connect() for _ in range(5)))
+    first = (await agents[0].start_rank(spec(cluster))).record
+    assert first.keeper is not None
+    os.kill(first.keeper, signal.SIGKILL)
+    record = await until(agents[0], cluster, ProcessState.UNKEPT)
+    assert (record.pid, record.processes) == (first.pid, (first.pid,))
+    results = await asyncio.gather(*(agents[n % 5].start_rank(spec(cluster)) for n in range(20)))
+    assert {r.outcome for r in results} == {"already_running"}
+    assert marked(cluster) == [first.pid]
+    stopped = await agents[1].stop_rank(cluster, "decode/0", grace=20, by="x")
+    assert stopped.outcome == "stopped"
+    assert marked(cluster) == []
+    after = await only(agents[0], cluster)
+    assert (after.state, after.exit_status, after.stop_requested) == (ProcessState.EXITED, None, True)
+
+
+async def test_an_exit_is_recorded_with_status_and_time(connect: Connect, cluster: str) -> None:
+    agent = await connect()
+    await agent.start_rank(spec(cluster, "echo first cause; exit 7"))
+    record = await until(agent, cluster, ProcessState.EXITED)
+    assert (record.exit_status, record.exit_signal, record.stop_requested) == (7, None, False)
+    assert record.ended is not None
+    assert record.ended >= record.started > 0
+    assert Path(record.log).read_text() == "first cause\n"
+    again = await agent.start_rank(spec(cluster))
+    assert (again.outcome, again.record.run) == ("started", 2)
+    assert Path(record.log).read_text() == "first cause\n"
+
+
+async def test_a_killed_rank_is_no_requested_stop(connect: Connect, cluster: str) -> None:
+    agent = await connect()
+    pid = (await agent.start_rank(spec(cluster))).record.pid
+    assert pid is not None
+    os.kill(pid, signal.SIGKILL)
+    record = await until(agent, cluster, ProcessState.EXITED)
+    assert (record.exit_status, record.exit_signal, record.stop_requested) == (None, signal.SIGKILL, False)
+
+
+async def test_a_rank_runs_on_after_its_keepers_death_and_keeps_logging(connect: Connect, cluster: str) -> None:
+    agent = await connect()
+    script = "i=0; while :; do i=$((i+1)); echo line $i; sleep 0.02; done"
+    record = (await agent.start_rank(spec(cluster, script))).record
+    assert record.keeper is not None
+    os.kill(record.keeper, signal.SIGKILL)
+    size = Path(record.log).stat().st_size
+    await eventually(lambda: Path(record.log).stat().st_size > size + 100)
+    lines = Path(record.log).read_text().splitlines()
+    assert lines[:20] == [f"line {n}" for n in range(1, 21)]
+
+
+async def test_five_runs_are_kept(connect: Connect, cluster: str) -> None:
+    agent = await connect()
+    for _ in range(7):
+        await agent.start_rank(spec(cluster, "exit 0"))
+        await until(agent, cluster, ProcessState.EXITED)
+    record = await only(agent, cluster)
+    assert record.run == 7
+    folder = Path(record.log).parent.parent
+    assert sorted(p.name for p in folder.glob("run-*")) == [f"run-{n}" for n in range(3, 8)]
+
+
+async def test_the_environment_is_that_of_an_interactive_login(connect: Connect, cluster: str, home: Path) -> None:
+    (home / ".bashrc").write_text(
+        'case $- in *i*) ;; *) return;; esac\necho "Welcome"\nexport ASCEND_HOME_PATH=/ascend\ncd /\n'
+    )
+    agent = await connect()
+    record = (await agent.start_rank(spec(cluster, 'echo "$ASCEND_HOME_PATH $LC_ALL."; env > "$HOME/env"'))).record
+    await until(agent, cluster, ProcessState.EXITED)
+    assert Path(record.log).read_text() == "/ascend .\n"
+    env = dict(line.partition("=")[::2] for line in (home / "env").read_text().splitlines())
+    assert env["PDTUI_RANK"] == f"{cluster}:decode/0"
+    assert env["SPT_NOENV"] == "1"
+    assert env["ASCEND_PROCESS_LOG_PATH"] == str(Path(record.log).parent / "plog")
+    assert Path(env["ASCEND_PROCESS_LOG_PATH"]).is_dir()
+
+
+async def test_a_rank_gets_default_signals_and_no_stray_descriptors(connect: Connect, cluster: str) -> None:
+    agent = await connect()
+    script = f'exec {sys.executable} -c \'import os;print(open("/proc/self/status").read());print(os.listdir("/proc/self/fd"))\''
+    record = (await agent.start_rank(spec(cluster, script))).record
+    await until(agent, cluster, ProcessState.EXITED)
+    text = Path(record.log).read_text()
+    ignored = int(text.partition("SigIgn:")[2].split()[0], 16)
+    # CPython itself ignores SIGPIPE (13) and SIGXFSZ (25); what is beyond that would be ours.
+    assert ignored & ~(1 << 12 | 1 << 24) == 0
+    assert text.splitlines()[-1] == "['0', '1', '2', '3']"  # 3: the listing itself
+
+
+async def test_stop_reaches_processes_in_sessions_of_their_own(connect: Connect, cluster: str) -> None:
+    agent = await connect()
+    script = "setsid sleep 1000 & (setsid sh -c 'sleep 1000; true' &) ; exec sleep 1000"
+    await agent.start_rank(spec(cluster, script))
+    await eventually(lambda: len(marked(cluster)) == 4)
+    stopped = await agent.stop_rank(cluster, "decode/0", grace=20, by="x")
+    assert (stopped.outcome, stopped.survivors) == ("stopped", ())
+    assert marked(cluster) == []
+
+
+async def test_stop_reaches_descendants_that_dropped_the_variable(connect: Connect, cluster: str) -> None:
+    agent = await connect()
+    script = f"env -i MINE=/{cluster}/ setsid sleep 1000 & exec sleep 1000"
+    await agent.start_rank(spec(cluster, script))
+    await eventually(lambda: len(carriers(f"MINE=/{cluster}/")) == 1)
+    assert (await agent.stop_rank(cluster, "decode/0", grace=20, by="x")).outcome == "stopped"
+    assert carriers(f"MINE=/{cluster}/") == []
+
+
+async def test_orphans_of_a_dead_rank_block_a_start_and_are_stopped(connect: Connect, cluster: str) -> None:
+    agent = await connect()
+    first = (await agent.start_rank(spec(cluster, "(setsid sleep 1000 &); sleep 0.1; kill -9 $$"))).record
+    record = await until(agent, cluster, ProcessState.EXITED)
+    assert record.exit_signal == signal.SIGKILL
+    assert len(record.processes) == 1
+    again = await agent.start_rank(spec(cluster))
+    assert (again.outcome, again.record.run) == ("already_running", first.run)
+    assert (await agent.stop_rank(cluster, "decode/0", grace=20, by="x")).outcome == "stopped"
+    assert marked(cluster) == []
+    assert (await agent.start_rank(spec(cluster))).outcome == "started"
+
+
+async def test_what_ignores_term_is_killed_after_the_grace(connect: Connect, cluster: str) -> None:
+    agent = await connect()
+    await agent.start_rank(spec(cluster, "trap '' TERM; echo armed; while :; do sleep 1000; done"))
+    record = await only(agent, cluster)
+    await eventually(lambda: "armed" in Path(record.log).read_text())
+    stopped = await agent.stop_rank(cluster, "decode/0", grace=0.5, by="x")
+    assert (stopped.outcome, stopped.killed) == ("stopped", True)
+    assert marked(cluster) == []
+
+
+async def test_stop_frees_port_and_lock(connect: Connect, cluster: str) -> None:
+    agent = await connect()
+    port = free_port()
+    program = (
+        f'import socket,time;s=socket.create_server(("127.0.0.1",{port}));print(1,flush=True);time.sleep(1000)'
+    )
+    record = (await agent.start_rank(spec(cluster, f"exec {sys.executable} -c '{program}'"))).record
+    await eventually(lambda: Path(record.log).read_text() == "1\n")
+    (listener,) = [entry for entry in await agent.ports() if entry.port == port]
+    assert (listener.pid, listener.rank) == (record.pid, f"{cluster}:decode/0")
+    await agent.stop_rank(cluster, "decode/0", grace=20, by="x")
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", port))
+    lock = Path(record.log).parent.parent / "lock"
+    assert f":{lock.stat().st_ino} " not in Path("/proc/locks").read_text()
+
+
+async def test_two_stops_at_once_both_succeed(connect: Connect, cluster: str) -> None:
+    one, two = await connect(), await connect()
+    await one.start_rank(spec(cluster))
+    results = await asyncio.gather(*(a.stop_rank(cluster, "decode/0", grace=20, by="x") for a in (one, two)))
+    assert {r.outcome for r in results} <= {"stopped", "not_running"}
+    assert marked(cluster) == []
+
+
+async def test_a_stop_does_not_touch_a_newer_start(connect: Connect, cluster: str) -> None:
+    one, two = await connect(), await connect()
+    await one.start_rank(spec(cluster, "trap 'exit 0' TERM; while :; do sleep 0.01; done"))
+    for _ in range(10):
+        stop = asyncio.create_task(one.stop_rank(cluster, "decode/0", grace=20, by="x"))
+        while (await two.start_rank(spec(cluster))).outcome != "started":
+            pass
+        await stop
+        assert len(marked(cluster)) == 1
+
+
+async def test_killing_the_agent_during_a_start_leaves_one_rank(connect: Connect, cluster: str) -> None:
+    for attempt in range(6):
+        agent = await connect()
+        (info,) = [p for p in await agent.processes(match=["pdtui needs Python"]) if p.pid not in carriers("no")][
+            -1:
+        ]
+        task = asyncio.create_task(agent.start_rank(spec(cluster, rank=f"decode/{attempt}")))
+        await asyncio.sleep(0.004 * attempt)
+        os.kill(info.pid, signal.SIGKILL)
+        await asyncio.gather(task, return_exceptions=True)
+        other = await connect()
+        await other.start_rank(spec(cluster, rank=f"decode/{attempt}"))
+        assert len(marked(cluster, f"decode/{attempt}")) == 1
+
+
+@pytest.mark.parametrize(
+    "garbage", [b"", b"{", b'{"pid": "x", "start": []}', b"\xff\0\xff", b"[1]", b'{"format": 99}']
+)
+async def test_a_damaged_record_is_survived(connect: Connect, cluster: str, garbage: bytes) -> None:
+    agent = await connect()
+    record = (await agent.start_rank(spec(cluster))).record
+    path = Path(record.log).with_name("record.json")
+    path.write_bytes(garbage)
+    damaged = await only(agent, cluster)
+    assert damaged.state in (ProcessState.UNKEPT, ProcessState.RUNNING)
+    assert damaged.processes == (record.pid,)
+    assert (await agent.start_rank(spec(cluster))).outcome == "already_running"
+    assert (await agent.stop_rank(cluster, "decode/0", grace=20, by="x")).outcome == "stopped"
+    assert (await only(agent, cluster)).state is ProcessState.EXITED
+    assert (await agent.start_rank(spec(cluster))).outcome == "started"
+
+
+async def test_processes_without_their_folder_are_still_seen_and_stopped(connect: Connect, cluster: str) -> None:
+    import shutil
+
+    agent = await connect()
+    record = (await agent.start_rank(spec(cluster))).record
+    shutil.rmtree(Path(record.log).parent.parent)
+    lost = await only(agent, cluster)
+    assert (lost.state, lost.rank, lost.processes) == (ProcessState.UNKEPT, "decode/0", (record.pid,))
+    assert (await agent.start_rank(spec(cluster))).outcome == "already_running"
+    assert (await agent.stop_rank(cluster, "decode/0", grace=20, by="x")).outcome == "stopped"
+
+
+async def test_a_reused_pid_is_not_taken_for_the_rank(connect: Connect, cluster: str) -> None:
+    agent = await connect()
+    record = (await agent.start_rank(spec(cluster, "exit 0"))).record
+    await until(agent, cluster, ProcessState.EXITED)
+    path = Path(record.log).with_name("record.json")
+    stranger = await asyncio.create_subprocess_exec("sleep", "1000", start_new_session=True)
+    try:
+        raw = json.loads(path.read_text())
+        path.write_text(json.dumps(raw | {"pid": stranger.pid, "keeper": stranger.pid}))
+        assert (await only(agent, cluster)).processes == ()
+        assert (await agent.stop_rank(cluster, "decode/0", grace=0, by="x")).outcome == "not_running"
+        start = int(Path(f"/proc/{stranger.pid}/stat").read_text().rpartition(")")[2].split()[19])
+        path.write_text(json.dumps(raw | {"pid": stranger.pid, "start": start, "boot_id": "another boot"}))
+        assert (await agent.stop_rank(cluster, "decode/0", grace=0, by="x")).outcome == "not_running"
+        assert stranger.returncode is None
+    finally:
+        stranger.kill()
+        await stranger.wait()
+
+
+async def test_format_1_is_read_for_ever(connect: Connect, cluster: str) -> None:
+    agent = await connect()
+    fixture = Path(__file__).with_name("data") / "format1"
+    folder = Path(agent.facts.state_dir) / cluster / "prefill.1"
+    for source in (p for p in fixture.rglob("*") if p.is_file()):
+        target = folder / source.relative_to(fixture)
+        target.parent.mkdir(parents=True, exist_ok=True)
+        target.write_bytes(source.read_bytes())
+    record = await only(agent, cluster)
+    assert (record.rank, record.state, record.run, record.format) == ("prefill/1", ProcessState.EXITED, 3, 1)
+    assert (record.exit_status, record.ended, record.stop_requested) == (9, 1796050001.25, False)
+    assert (record.pid, record.by, record.digest) == (4242, "ops@laptop", "0123abcd")
+    assert dict(record.env) == {"HCCL_BUFFSIZE": "256"}
+    assert (record.ports, dict(record.hbm_before)) == ((7101, 36001), {"8": 2911})
+    assert (await agent.stop_rank(cluster, "prefill/1", grace=1, by="x")).outcome == "not_running"
+
+
+async def in_small_disk(
+    stack_state: Path, options: str, cluster: str
+) -> tuple[LocalTransport, AgentClient]:  # pragma: no cover - helper of the two tests below
+    """Start an agent whose state directory is a file system of its own."""
+    local = LocalTransport(SystemClock())
+    mount = f'mount -t tmpfs -o {options} none "$0" && exec "$@"'
+    prefix = ("unshare", "-Urm", "sh", "-c", mount, str(stack_state))
+    return local, await AgentClient.connect(local, clock=SystemClock(), prefix=prefix, state_dir=str(stack_state))
+
+
+async def test_a_full_disk_is_an_error_with_a_name_and_starts_nothing(tmp_path: Path, cluster: str) -> None:
+    local, agent = await in_small_disk(tmp_path, "size=128k", cluster)
+    try:
+        with pytest.raises(AgentError) as caught:
+            await agent.start_rank(spec(cluster, "# " + "x" * 200_000 + "\nexec sleep 1000"))
+        assert caught.value.code == "disk_full"
+        assert marked(cluster) == []
+        assert (await agent.start_rank(spec(cluster))).outcome == "started"
+        assert (await agent.stop_rank(cluster, "decode/0", grace=20, by="x")).outcome == "stopped"
+    finally:
+        await agent.close()
+        await local.close()
+
+
+async def test_the_end_of_a_rank_that_filled_the_disk_is_recorded(tmp_path: Path, cluster: str) -> None:
+    local, agent = await in_small_disk(tmp_path, "size=256k", cluster)
+    try:
+        await agent.start_rank(spec(cluster, "head -c 9000000 /dev/zero; exit 5"))
+        record = await until(agent, cluster, ProcessState.EXITED)
+        assert record.exit_status == 5
+    finally:
+        await agent.close()
+        await local.close()
+
+
+async def test_a_read_only_state_directory_is_an_error_with_a_name(tmp_path: Path, cluster: str) -> None:
+    local, agent = await in_small_disk(tmp_path, "size=1m,ro", cluster)
+    try:
+        assert "Read-only" in agent.facts.state_dir_error
+        with pytest.raises(AgentError) as caught:
+            await agent.start_rank(spec(cluster))
+        assert caught.value.code == "no_state_dir"
+        assert "Read-only" in str(caught.value)
+    finally:
+        await agent.close()
+        await local.close()
