@@ -1,0 +1,77 @@
+"""The console in a real terminal over a simulated cluster, as an operator uses it."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.acceptance.served import PDTUI, Served, serve
+from tests.acceptance.test_command_line import host_pid
+from tests.support.required import skip_unless
+from tests.support.terminal import Terminal
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(420)]
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
+    skip_unless(shutil.which("tmux") is not None, "tmux is not installed")
+    with serve(tmp_path_factory.mktemp("served")) as served:
+        assert served.run("start", "FILE", "all").returncode == 0
+        yield served
+
+
+@pytest.mark.parametrize("size", [(120, 40), (80, 24)], ids=["120x40", "80x24"])
+def test_operator_sees_a_fault_and_puts_it_right(cluster: Served, tmp_path: Path, size: tuple[int, int]) -> None:
+    with Terminal([PDTUI, cluster.topology], socket=tmp_path / "tmux", size=size, env=cluster.env) as terminal:
+        terminal.until("SERVING", "P 4/4", "D 8/8")
+
+        terminal.press("t")
+        terminal.until("esc")
+        terminal.type("Who are you?")
+        terminal.press("Enter")
+        terminal.until("tok/s", "decode/")
+        terminal.press("Escape")
+
+        killed = time.monotonic()
+        os.kill(host_pid(cluster, "PDTUI_RANK=demo:decode/3", "VLLM::EngineCore"), signal.SIGKILL)
+        terminal.until("decode/3", "failed", within=15.0)
+        assert time.monotonic() - killed < 15.0
+        terminal.until("D 0/8", within=30.0)
+
+        terminal.press("R")
+        terminal.until("Cancel", "decode")
+        terminal.press("Tab", "Enter")
+        terminal.until("SERVING", "D 8/8", within=90.0)
+
+        cluster.fault("link node3/9 down")
+        try:
+            terminal.until("node3 NPU 9", within=30.0)
+        finally:
+            cluster.fault("link node3/9 up")
+        terminal.press("q")
+        terminal.until("", absent="SERVING", within=20.0)
+
+
+def test_demo_command_opens_a_console_on_a_cluster_that_comes_up(tmp_path: Path) -> None:
+    skip_unless(shutil.which("tmux") is not None, "tmux is not installed")
+    home = tmp_path / "home"
+    home.mkdir()
+    env = {"HOME": str(home), "PATH": os.environ["PATH"]}
+    with Terminal([PDTUI, "demo"], socket=tmp_path / "tmux", size=(120, 40), env=env) as terminal:
+        terminal.until("SERVING", "P 4/4", "D 8/8", within=90.0)
+        terminal.press("q")
+        terminal.until("", absent="SERVING", within=30.0)
+
+
+def test_terminal_that_cannot_show_the_console_is_told_so(cluster: Served) -> None:
+    done = cluster.run("FILE")
+    assert done.returncode == 2
+    assert "status" in done.stderr
+    assert "Traceback" not in done.stderr
