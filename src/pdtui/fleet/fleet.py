@@ -17,6 +17,7 @@ from typing import Self
 from pdtui.clock import Clock
 from pdtui.errors import ConnectError, UsageError
 from pdtui.fleet.crew import Crew
+from pdtui.fleet.diagnosis import Diagnostician
 from pdtui.fleet.handle import LogLine, LogView
 from pdtui.fleet.intents import Intent, Preview
 from pdtui.fleet.journal import Journal, default_dir
@@ -26,7 +27,7 @@ from pdtui.fleet.metering import Meters
 from pdtui.fleet.monitor import NpuMonitor
 from pdtui.fleet.ranks import RankWatcher
 from pdtui.fleet.serving import backend_states
-from pdtui.fleet.snapshot import Diagnosis, OperationStatus, Snapshot
+from pdtui.fleet.snapshot import OperationStatus, Snapshot
 from pdtui.fleet.stages import StageTails
 from pdtui.fleet.starting import READY_DEADLINE
 from pdtui.fleet.store import Store
@@ -118,6 +119,14 @@ class Fleet:
         stages = StageTails(self._links, clock=self._clock)
         stack.push_async_callback(stages.close)
         self._logs = LogBook(self._links, self._log_source, clock=self._clock)
+        diagnose = Diagnostician(
+            self._links,
+            self.plan,
+            clock=self._clock,
+            ranks=lambda: self.store.ranks,
+            offset=lambda node: self.store.nodes[node].clock_offset,
+            npus=self._npu_addresses,
+        )
         self._link_watchers = {
             name: LinkWatcher(link, self.store, clock=self._clock) for name, link in self._links.items()
         }
@@ -134,7 +143,7 @@ class Fleet:
                 clock=self._clock,
                 stages=stages,
                 meter=Meters(clock=self._clock),
-                diagnose=no_diagnosis,
+                diagnose=diagnose,
                 on_ready=self._note_ready,
                 last_starts=starts,
             )
@@ -333,6 +342,13 @@ class Fleet:
 
     # --- the rest
 
+    def _npu_addresses(self) -> Mapping[str, tuple[str, int]]:
+        return {
+            address: (name, device)
+            for name, monitor in self._monitors.items()
+            for address, device in monitor.addresses.items()
+        }
+
     def _note_ready(self, rank_id: str, seconds: float) -> None:
         self._journal.write("ready", rank=rank_id, seconds=seconds)
 
@@ -350,7 +366,3 @@ class Fleet:
                 self._file_state = (
                     None  # Editors replace files; a file that is gone for good changes nothing here.
                 )
-
-
-async def no_diagnosis(rank: str) -> Diagnosis | None:
-    return None

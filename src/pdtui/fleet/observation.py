@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import PurePath
 
 from pdtui.fleet.difference import argv_difference, env_difference, literal_env
-from pdtui.fleet.snapshot import Diagnosis, RankFlag, RankMetrics, RankState, RankStatus
+from pdtui.fleet.snapshot import WRONG_STATES, Diagnosis, RankFlag, RankMetrics, RankState, RankStatus
 from pdtui.remote.interface import Listener, ProcessInfo, ProcessState, RankRecord
 from pdtui.topology.model import Role
 from pdtui.topology.plan import RankPlan
@@ -146,7 +146,7 @@ def status_of(rank: RankPlan, memory: RankMemory, view: View) -> RankStatus:
         pid=_pid(memory, state),
         exit_status=_exit_status(shown) if state in (RankState.FAILED, RankState.STOPPED) else None,
         flags=tuple(flags),
-        diagnosis=memory.diagnosis,
+        diagnosis=memory.diagnosis if state in WRONG_STATES else None,
         health=memory.health,
         started=view.ours(shown.started) if shown is not None and shown.run else None,
         ended=view.ours(shown.ended) if shown is not None else None,

@@ -189,9 +189,11 @@ class RankWatcher:
         records = {record.rank: record for record in await agent.ranks(self._cluster)}
         await self._read_ports(agent, records, now)
         self._take_records(records)
-        asked = [rank for rank in self._all() if self._asks_health(rank.id)]
+        asked: list[RankPlan] = []
         for rank in self._all():
-            if rank not in asked:
+            if self._asks_health(rank.id):
+                asked.append(rank)
+            else:
                 self._put(rank)
         await asyncio.gather(*(self._health(agent, rank) for rank in asked))
 

@@ -23,7 +23,7 @@ READY_DEADLINE = 3600.0
 NODE_PATIENCE = 60.0
 """Seconds that a node may be unreachable while one of its ranks starts."""
 
-CAUSE_PATIENCE = 5.0
+CAUSE_PATIENCE = 8.0
 """Seconds that are waited for the first cause of a failed start."""
 
 LAUNCH_TIMEOUT = 60.0

@@ -62,6 +62,8 @@ class Store:
         self._ranks = {rank.id: blank_rank(rank, now) for rank in plan.ranks}
         self._operations: dict[str, OperationStatus] = {}
         self._events: deque[Event] = deque(maxlen=EVENTS_KEPT)
+        self._troubled: set[str] = set()
+        """NPUs (`node/id`) that an event has called not healthy."""
         self._file_changed = False
         self._dirty = asyncio.Event()
         self._changed: asyncio.Future[None] | None = None
@@ -105,8 +107,7 @@ class Store:
         kept = tuple(old[npu.id] if old.get(npu.id) == npu else npu for npu in npus)
         for npu in kept:
             before = old.get(npu.id)
-            first = before is None or before.observed_at is None
-            if before is not None and before.verdict is not npu.verdict and not (first and _is_fine(npu)):
+            if before is not None and before.verdict is not npu.verdict:
                 self._npu_event(name, before, npu)
         self.update_node(name, npus=kept, observed_at=observed_at, tool_error=tool_error)
 
@@ -203,15 +204,18 @@ class Store:
             self.event("error", new.name, new.error or f"connection {new.state}")
 
     def _npu_event(self, node: str, old: NpuStatus, new: NpuStatus) -> None:
+        subject = f"{node}/{new.id}"
+        if new.verdict in (Verdict.HEALTHY, Verdict.NA):
+            if subject in self._troubled:  # First good readings are no news.
+                self._troubled.discard(subject)
+                self.event("good", subject, f"NPU {old.verdict} -> {new.verdict}")
+            return
+        if new.verdict is Verdict.UNKNOWN and old.observed_at is None:
+            return
+        self._troubled.add(subject)
         why = f": {new.reasons[0].summary}" if new.reasons else ""
-        severity: Severity = "info"
-        if new.verdict is Verdict.FAILED:
-            severity = "error"
-        elif new.verdict in (Verdict.DEGRADED, Verdict.UNKNOWN):
-            severity = "warning"
-        elif new.verdict is Verdict.HEALTHY:
-            severity = "good"
-        self.event(severity, f"{node}/{new.id}", f"NPU {old.verdict} -> {new.verdict}{why}")
+        severity: Severity = "error" if new.verdict is Verdict.FAILED else "warning"
+        self.event(severity, subject, f"NPU {old.verdict} -> {new.verdict}{why}")
 
     def _rank_event(self, old: RankStatus | None, new: RankStatus) -> None:
         first = old is None or old.state is RankState.UNKNOWN
@@ -220,10 +224,6 @@ class Store:
         if new.state is RankState.LOST or (old is not None and new.state is old.last_state):
             return  # The node's own event says it; 16 ranks need not repeat it.
         self.event(_severity(new.state), new.id, describe_state(new))
-
-
-def _is_fine(npu: NpuStatus) -> bool:
-    return npu.verdict in (Verdict.HEALTHY, Verdict.NA)
 
 
 def blank_rank(rank: RankPlan, now: float) -> RankStatus:
