@@ -226,7 +226,7 @@ async def test_a_stream_is_back_pressured_by_a_client_that_does_not_read(monkeyp
                 return sent == before
 
             await eventually(stands_still, every=0.15)
-            # 120 MB were offered; a few socket buffers hold what is on its way, and the proxy waits for the client.
+            # 120 MB were offered; socket buffers hold what is on its way, and the proxy waits for the client.
             assert 0 < sent < 1000
             assert waiting == 1
             response.close()
