@@ -162,6 +162,8 @@ def test_without_a_match_the_last_error_line_and_without_one_the_exit_status() -
     assert one(lines("all well"), status=3).summary == "exit status 3, no error in the log"
     assert one(lines(), status=0).summary == "exit status 0, no error in the log"
     assert "not known" in one(lines(), status=None).summary
+    stalled = diagnose({"decode/0": lines("all well")}, {"decode/0": RankExit(alive=True)}, PLAN)
+    assert stalled["decode/0"].summary == "no error in its log"
 
 
 def test_old_errors_of_a_long_run_are_not_the_cause() -> None:

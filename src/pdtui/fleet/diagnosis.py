@@ -39,6 +39,8 @@ class RankExit:
     """-N when signal N ended it."""
     ended: float | None = None
     """Our wall clock."""
+    alive: bool = False
+    """It has not ended: unhealthy or stalled."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,7 +160,7 @@ def _explain(
     message = _message(last)
     if message and not message.startswith("Traceback"):
         return Diagnosis(message[:160], "", _shown(last))
-    return Diagnosis(f"{_exit_words(end)}, no error in the log")
+    return Diagnosis("no error in its log" if end.alive else f"{_exit_words(end)}, no error in the log")
 
 
 def _exit_words(end: RankExit) -> str:
@@ -308,7 +310,10 @@ class Diagnostician:
             if isinstance(lines, BaseException):
                 raise lines
             tails[other.id] = lines
-        exits = {other.id: RankExit(other.exit_status, other.ended) for other in (rank, *group)}
+        exits = {
+            other.id: RankExit(other.exit_status, other.ended, alive=other.state is not RankState.FAILED)
+            for other in (rank, *group)
+        }
         offsets = {other.id: self._offset(other.node) for other in (rank, *group)}
         found = diagnose(tails, exits, self._plan, offsets=offsets, npus=self._npus()).get(rank_id)
         alone = sum(other.group == rank.group for other in ranks.values()) == 1
