@@ -123,6 +123,10 @@ class ConsoleApp(App[int]):
         more = f" (+{len(self._problems) - 1})" if len(self._problems) > 1 else ""
         self.main.say(self._problems[0] + more, "warning")
 
+    def get_theme_variable_defaults(self) -> dict[str, str]:
+        """Give what Textual's own stylesheets use and an ANSI theme does not define by itself."""
+        return {"ansi-background": "ansi_black", "ansi-foreground": "ansi_white"}
+
     def theme_names(self) -> list[str]:
         """Return the usable themes."""
         return sorted(self._themes.themes)

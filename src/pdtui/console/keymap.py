@@ -24,15 +24,17 @@ def load_keymap(path: Path) -> tuple[Mapping[str, str], tuple[str, ...]]:
     except FileNotFoundError:
         return {}, ()
     except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
-        return {}, (f"{path}: {error}",)
+        return {}, (f"{path.name}: {error}",)
     keys: dict[str, str] = {}
     problems: list[str] = []
     for name, value in data.items():
         if name not in BY_ID:
             close = difflib.get_close_matches(name, list(BY_ID), 1)
-            problems.append(f"{path}: unknown action {name!r}" + (f"; did you mean {close[0]}?" if close else ""))
+            problems.append(
+                f"{path.name}: unknown action {name!r}" + (f"; did you mean {close[0]}?" if close else "")
+            )
         elif not isinstance(value, str) or not value:
-            problems.append(f"{path}: {name} must be a key or several with commas between them")
+            problems.append(f"{path.name}: {name} must be a key or several with commas between them")
         else:
             keys[name] = value
     return keys, tuple(problems)

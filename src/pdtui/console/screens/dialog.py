@@ -65,7 +65,8 @@ class Dialog(ModalScreen[Result]):
         raise NotImplementedError
 
     def on_mount(self) -> None:
-        """Show the text, with the focus on Cancel."""
+        """Show the text, with the focus on Cancel; the text scrolls without the focus."""
+        self.query_one("#dialog-text", TextView).can_focus = False
         self.show()
         self.query_one("#cancel", Button).focus()
 

@@ -22,7 +22,7 @@ class LineView(Widget):
     """A widget made of lines."""
 
     DEFAULT_CSS = """
-    LineView { width: 1fr; height: 1fr; background: transparent; }
+    LineView { width: 1fr; height: 1fr; background: $background; color: $foreground; }
     """
 
     def __init__(self, look: Look, *, id: str | None = None, classes: str | None = None) -> None:  # noqa: A002
@@ -59,8 +59,9 @@ class LineView(Widget):
             self.refresh(*(Region(0, y, width, 1) for y in changed))
 
     def render_line(self, y: int) -> Strip:
-        """Return a line that was drawn."""
-        return self._painted[y] if y < len(self._painted) else Strip.blank(self.size.width)
+        """Return a line that was drawn, on the background of the widget."""
+        strip = self._painted[y] if y < len(self._painted) else Strip.blank(self.size.width)
+        return strip.apply_style(self.visual_style.rich_style)
 
     def on_resize(self, event: events.Resize) -> None:
         """Draw in the new size."""

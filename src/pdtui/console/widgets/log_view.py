@@ -340,9 +340,9 @@ class LogView(LineView, can_focus=True):
         if status != self._status:
             self._status = status
             self.post_message(self.Changed())
-        if self._left:
-            strips = [strip.crop(self._left, self._left + width).extend_cell_length(width) for strip in strips]
-        return strips
+        if self.wrap:
+            return strips
+        return [strip.crop(self._left, self._left + width).extend_cell_length(width) for strip in strips]
 
     def _nothing(self) -> str:
         if not self.rank:

@@ -1,0 +1,213 @@
+from __future__ import annotations
+
+from pdtui.errors import ActionRefused
+from pdtui.fleet.intents import Blocker, RestartRanks, StartRanks, StopRanks
+from pdtui.fleet.snapshot import RankState
+from tests.console.driving import console
+from tests.support.fake_fleet import FakeFleet, stopped, with_operation, with_rank
+
+DECODE = tuple(f"decode/{n}" for n in range(32))
+
+
+async def test_a_restart_says_what_it_touches_and_cancel_has_the_focus() -> None:
+    async with console(FakeFleet.faulty()) as screen:
+        await screen.press("R")
+        assert "─ restart decode ─" in screen.text
+        assert "32 ranks on node3, node4 restart." in screen.text
+        assert "decode is the only decode group" in screen.text
+        assert "drain the proxy (212 requests in flight" in screen.text
+        assert "In a MoE group one dead rank means the group." in screen.text
+        await screen.press("enter")
+        assert "─ restart decode ─" not in screen.text
+        assert screen.fleet.submitted == []
+
+
+async def test_a_restart_is_submitted_with_the_whole_group() -> None:
+    async with console(FakeFleet.faulty()) as screen:
+        await screen.press("R", "right", "enter")
+        assert screen.fleet.submitted == [RestartRanks(("decode/9", "decode/10"))]
+        assert "restart decode: begun" in screen.text
+
+
+async def test_this_rank_only_is_the_second_choice() -> None:
+    async with console(FakeFleet.faulty()) as screen:
+        await screen.press("r")
+        assert "▸ whole group (32 ranks)" in screen.text
+        await screen.press("g")
+        assert "▸ only decode/9" in screen.text
+        assert "1 ranks on node3 restart" in screen.text
+        await screen.press("right", "enter")
+        assert screen.fleet.submitted == [RestartRanks(("decode/9",), whole_group=False)]
+
+
+async def test_a_protected_cluster_wants_its_name_typed() -> None:
+    async with console(FakeFleet.faulty(protected=True)) as screen:
+        await screen.press("R")
+        assert "Type deepseek-r1-2p1d to confirm:" in screen.text
+        await screen.press("right", "enter")
+        assert screen.fleet.submitted == []
+        await screen.press("escape", "R", "tab")
+        await screen.type("deepseek-r1-2p1")
+        await screen.press("enter")
+        assert screen.fleet.submitted == []
+        assert "─ restart decode ─" in screen.text
+        await screen.press("escape", "R", "tab")
+        await screen.type("deepseek-r1-2p1d")
+        await screen.press("enter")
+        assert screen.fleet.submitted == [RestartRanks(("decode/9", "decode/10"), confirm="deepseek-r1-2p1d")]
+
+
+async def test_blockers_are_shown_and_passed_over_only_with_a_reason() -> None:
+    fleet = FakeFleet.healthy()
+    fleet.publish(stopped(fleet.snapshot))
+    fleet.blockers = (Blocker("port:node3:7100", "port 7100 on node3 is taken by python[1234]", "kill 1234"),)
+    async with console(fleet) as screen:
+        await screen.press("S")
+        assert "port 7100 on node3 is taken by python[1234]" in screen.text
+        assert "kill 1234" in screen.text
+        await screen.press("right", "enter")
+        assert fleet.submitted == [], "blocked"
+        await screen.press("escape", "S", "o")
+        await screen.type("stale socket")
+        await screen.press("enter")
+        (intent,) = fleet.submitted
+        assert isinstance(intent, StartRanks)
+        assert intent.override == ("port:node3:7100",)
+        assert intent.reason == "stale socket"
+        assert len(intent.ids) == 36
+
+
+async def test_what_cannot_hurt_needs_no_dialog() -> None:
+    fleet = FakeFleet.healthy()
+    fleet.publish(stopped(fleet.snapshot))
+    async with console(fleet) as screen:
+        await screen.press("S")
+        (intent,) = fleet.submitted
+        assert isinstance(intent, StartRanks)
+        assert "start" in screen.lines()[-2]
+
+
+async def test_marks_are_what_an_action_is_about() -> None:
+    async with console(FakeFleet.healthy()) as screen:
+        await screen.press("space", "space")
+        assert "2 marked" in screen.text
+        assert "x stop 2 marked" in screen.lines()[-1]
+        await screen.press("x", "right", "enter")
+        assert screen.fleet.submitted == [StopRanks(("decode/0", "decode/1"))]
+        await screen.press("escape")
+        assert "marked" not in screen.text
+
+
+async def test_a_range_is_marked_up_to_the_cursor() -> None:
+    async with console(FakeFleet.healthy()) as screen:
+        await screen.press("space", "down", "down", "M")
+        assert tuple(screen.app.main.ranks.marks) == ("decode/0", "decode/1", "decode/2", "decode/3")
+
+
+async def test_marked_failed_ranks_can_be_started() -> None:
+    fleet = FakeFleet.healthy()
+    fleet.publish(with_rank(fleet.snapshot, "p1/0", state=RankState.FAILED, exit_status=1))
+    async with console(fleet) as screen:
+        await screen.press("space", "S")
+        assert fleet.submitted == [StartRanks(("p1/0",))]
+
+
+async def test_the_commands_are_shown_on_demand() -> None:
+    async with console(FakeFleet.faulty()) as screen:
+        await screen.press("r", "c")
+        assert "kill -TERM 4000" in screen.text
+        await screen.press("c")
+        assert "kill -TERM" not in screen.text
+
+
+async def test_a_refusal_is_said_in_words() -> None:
+    fleet = FakeFleet.faulty()
+    fleet.refusal = ActionRefused(
+        "node3 is leased by ann@jump (restart decode, since 12:01)", kind="conflict", remedy="wait"
+    )
+    async with console(fleet) as screen:
+        await screen.press("R")
+        assert "node3 is leased by ann@jump (restart decode, since 12:01)  wait" in screen.text
+        assert fleet.submitted == []
+
+
+async def test_a_refusal_after_the_dialog_is_said_too() -> None:
+    fleet = FakeFleet.faulty()
+    async with console(fleet) as screen:
+        await screen.press("R")
+        fleet.refusal = ActionRefused("protected: the name is missing", kind="protected")
+        await screen.press("right", "enter")
+        assert "protected: the name is missing" in screen.text
+
+
+async def test_read_only_shows_what_it_forbids_and_why() -> None:
+    fleet = FakeFleet.faulty(read_only=True)
+    async with console(fleet) as screen:
+        assert "READ-ONLY" in screen.lines()[0]
+        assert "R restart failed" in screen.lines()[-1]
+        for key in ("R", "r", "s"):
+            await screen.press(key)
+            assert "the console is read-only" in screen.lines()[-2]
+        assert fleet.submitted == []
+
+
+async def test_a_read_only_console_on_a_fleet_that_is_not() -> None:
+    async with console(FakeFleet.faulty(), read_only=True) as screen:
+        await screen.press("R")
+        assert "the console is read-only" in screen.text
+
+
+async def test_what_cannot_be_done_says_why() -> None:
+    async with console(FakeFleet.healthy()) as screen:
+        await screen.press("R")
+        assert "no rank has failed" in screen.lines()[-2]
+        await screen.press("S")
+        assert "no rank is stopped" in screen.lines()[-2]
+        await screen.press("X")
+        assert "no operation runs" in screen.lines()[-2]
+
+
+async def test_an_operation_is_cancelled_and_quitting_asks() -> None:
+    fleet = FakeFleet.healthy()
+    fleet.publish(with_operation(fleet.snapshot))
+    async with console(fleet) as screen:
+        await screen.press("X")
+        assert fleet.cancelled == ["op-1"]
+        await screen.press("q")
+        assert "restart decode is running. It ends when this console does" in screen.text
+        await screen.press("enter")
+        assert screen.app.is_running
+        await screen.press("q", "right", "enter")
+        assert screen.app.return_value == 0
+
+
+async def test_quitting_asks_nothing_when_nothing_runs() -> None:
+    async with console(FakeFleet.healthy()) as screen:
+        await screen.press("q")
+        assert screen.app.return_value == 0
+
+
+async def test_ctrl_c_is_visible_and_harmless() -> None:
+    async with console(FakeFleet.healthy()) as screen:
+        await screen.press("ctrl+c")
+        assert "ctrl+c does nothing here; q quits" in screen.text
+        await screen.press("t", "ctrl+c")
+        assert screen.app.return_value is None
+
+
+async def test_health_is_read_now() -> None:
+    async with console(FakeFleet.healthy()) as screen:
+        await screen.press("c", "shift+tab", "c")
+        assert screen.fleet.polled == [(), ("node3",)]
+        assert "reading the health of node3" in screen.text
+
+
+async def test_a_dialog_fits_into_eighty_by_twenty_four() -> None:
+    async with console(FakeFleet.faulty(protected=True), size=(80, 24)) as screen:
+        await screen.press("R", "c")
+        text = screen.text
+        assert "Type deepseek-r1-2p1d to confirm:" in text
+        assert "[ Cancel ]" in text
+        assert "of 34" in text
+        await screen.press("pagedown")
+        assert "kill -TERM 4010" in screen.text

@@ -1,0 +1,289 @@
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from pdtui.fleet.snapshot import NodeState, RankState
+from pdtui.readings.verdict import Verdict
+from tests.console.driving import console
+from tests.support.fake_fleet import (
+    NOW,
+    FakeFleet,
+    healthy,
+    stopped,
+    with_node,
+    with_npu,
+    with_operation,
+    with_rank,
+)
+
+
+async def test_a_healthy_cluster_is_quiet() -> None:
+    async with console(FakeFleet.healthy()) as screen:
+        first = screen.lines()[0]
+        assert "deepseek-r1-2p1d" in first
+        assert "SERVING 3h12m" in first
+        assert "P 4/4" in first
+        assert "D 32/32" in first
+        assert "in flight 212" in first
+        assert "14.9k tok/s" in first
+        assert "TTFT 410 ms" in first
+        assert "4 nodes" in first
+        assert "08:00:00" in first
+        assert screen.lines()[1].startswith("─ NPUs")
+        assert screen.line("node1 prefill").count("·") == 16
+        for word in ("failed", "✖", "▲", "go there", "READ-ONLY"):
+            assert word not in screen.text
+
+
+async def test_what_is_wrong_is_said_in_one_sentence_and_enter_goes_there() -> None:
+    async with console(FakeFleet.faulty()) as screen:
+        await screen.press("end")
+        assert "First cause: decode/9" in screen.lines()[1]
+        assert screen.lines()[1].endswith("enter: go there")
+        assert "node3 NPU 9" not in screen.lines()[8]
+        await screen.press("enter")
+        assert screen.app.main.selection.rank == "decode/9"
+        assert "go there" not in screen.text
+        assert screen.line("vnic link DOWN").endswith("i: raw output")
+
+
+async def test_a_long_headline_takes_a_second_line_when_it_is_narrow() -> None:
+    async with console(FakeFleet.faulty(), size=(80, 24)) as screen:
+        assert "link down" in screen.lines()[1] + screen.lines()[2]
+
+
+async def test_the_wrong_ones_are_first_then_what_starts_then_the_rest_by_id() -> None:
+    async with console(FakeFleet.faulty()) as screen:
+        ids = [rank.id for rank in screen.app.main.ranks.rows]
+        assert ids[:6] == ["decode/9", "decode/10", "decode/20", "p2/1", "decode/0", "decode/1"]
+        assert "exit 1" in screen.line("decode/9  node3")
+        assert "signal 9" in screen.line("decode/10 node3")
+        assert "weights 63 %" in screen.line("p2/1      node2")
+        assert "was ready" in screen.line("? decode/20")
+        assert "outdated" in screen.line("✓ decode/3 ")
+
+
+async def test_the_selection_stays_on_its_rank_when_the_order_changes() -> None:
+    async with console(FakeFleet.healthy()) as screen:
+        await screen.press("down", "down")
+        assert screen.app.main.selection.rank == "decode/2"
+        broken = with_rank(screen.fleet.snapshot, "p1/0", state=RankState.FAILED, exit_status=1)
+        screen.fleet.publish(broken)
+        await screen.pilot.pause()
+        assert screen.app.main.ranks.rows[0].id == "p1/0"
+        assert screen.app.main.selection.rank == "decode/2"
+        assert screen.line("▸ ✓").split()[2] == "decode/2"
+
+
+async def test_the_columns_of_a_node_say_what_is_being_done_about_it() -> None:
+    async with console(FakeFleet.faulty()) as screen:
+        row = screen.line("node4 decode")
+        assert row.count("?") == 16
+        assert "41 s" in row
+        assert "reconnecting, try 2 in 4 s" in row
+        assert "84" in screen.line("node3 decode")
+        assert screen.line("node3 decode").endswith("decode/0-15")
+
+
+async def test_a_node_that_was_never_reached_says_why_and_what_helps() -> None:
+    fleet = FakeFleet.healthy()
+    failed = with_node(
+        fleet.snapshot,
+        "node2",
+        state=NodeState.FAILED,
+        error="unknown host key",
+        remedy="ssh-keyscan 192.0.0.2",
+        npus=(),
+        observed_at=None,
+    )
+    fleet.publish(failed)
+    async with console(fleet) as screen:
+        assert "failed  unknown host key" in screen.line("node2 prefill")
+        await screen.press("shift+tab", "up", "up", "up")
+        await screen.press("down")
+        assert "unknown host key  ssh-keyscan 192.0.0.2" in screen.text
+
+
+async def test_the_grid_shows_other_values_and_its_cursor_takes_the_rank_with_it() -> None:
+    async with console(FakeFleet.healthy()) as screen:
+        await screen.press("shift+tab", "right", "right", "down")
+        assert screen.app.main.selection.area == "npus"
+        assert screen.app.main.selection.npu == 2
+        assert screen.app.main.selection.rank == "decode/18"
+        await screen.press("v")
+        assert "[HBM]" in screen.text
+        assert " 90 90 90 " in screen.line("node1 prefill")
+        await screen.press("v", "v")
+        assert " 46 47 48 " in screen.line("node1 prefill")
+        await screen.press("v")
+        assert "  0  1  2 " in screen.line("node3 decode")
+
+
+async def test_only_rows_that_changed_are_repainted() -> None:
+    async with console(FakeFleet.healthy()) as screen:
+        grid = screen.app.main.grid
+        before = list(grid._painted)
+        screen.fleet.publish(with_npu(screen.fleet.snapshot, "node2", 3, verdict=Verdict.FAILED))
+        await screen.pilot.pause()
+        after = grid._painted
+        assert [old is new for old, new in zip(before, after, strict=True)][1:] == [True, False, True, True]
+        assert "✖" in after[2].text
+
+
+async def test_values_grow_old_while_nothing_comes() -> None:
+    async with console(FakeFleet.healthy()) as screen:
+        assert screen.line("node1 prefill").split()[-4:-2] == ["2", "s"]
+        await screen.clock.advance(61)
+        await screen.tick()
+        assert "1m03s" in screen.line("node1 prefill")
+
+
+@pytest.mark.parametrize(("width", "height"), [(80, 24), (100, 30), (60, 15)])
+async def test_a_small_terminal_shows_one_area_at_a_time(width: int, height: int) -> None:
+    async with console(FakeFleet.faulty(), size=(width, height)) as screen:
+        assert "─ Ranks" in screen.text
+        assert "─ NPUs" not in screen.text
+        await screen.press("shift+tab")
+        assert "─ NPUs" in screen.text
+        assert "─ Ranks" not in screen.text
+        if width < 96:
+            assert "node3 D  ········ ·✖··▲···" in screen.line("node3 D")
+        await screen.press("l")
+        assert "[log]" in screen.text
+        await screen.press("escape")
+        assert "─ Ranks" in screen.text
+        assert all(len(line) <= width for line in screen.lines())
+
+
+async def test_the_footer_of_eighty_columns_keeps_five_keys_and_help() -> None:
+    async with console(FakeFleet.healthy(), size=(80, 24)) as screen:
+        footer = screen.lines()[-1]
+        assert footer.endswith("? help")
+        for key in ("r restart", "x stop", "l log", "d describe", "t test"):
+            assert key in footer
+
+
+async def test_too_small_a_terminal_says_what_it_needs_and_recovers() -> None:
+    async with console(FakeFleet.faulty(), size=(50, 12)) as screen:
+        assert [line for line in screen.lines() if line] == ["50x12 is too small: 60x15 needed"]
+        await screen.pilot.resize_terminal(120, 40)
+        await screen.pilot.pause()
+        assert "─ Ranks" in screen.text
+
+
+async def test_a_huge_terminal_shows_diagnoses_beside_the_ranks() -> None:
+    async with console(FakeFleet.faulty(), size=(300, 80)) as screen:
+        assert "HCCL cannot reach its peer" in screen.line("decode/9  node3")
+        assert "connection lost: no answer" in screen.line("node4 decode")
+
+
+async def test_sixty_four_nodes_scroll() -> None:
+    async with console(FakeFleet.healthy(nodes=64)) as screen:
+        assert "node33 decode" in screen.text, "where the selected rank is"
+        await screen.press("shift+tab", "home")
+        assert "node1 " in screen.text
+        assert "1-15 of 64" in screen.text
+        await screen.press("end")
+        assert "node64 decode" in screen.text
+        assert "node1 prefill" not in screen.text
+
+
+async def test_no_rank_runs_says_what_starts_them() -> None:
+    fleet = FakeFleet.healthy()
+    fleet.publish(stopped(fleet.snapshot))
+    async with console(fleet, size=(120, 60)) as screen:
+        assert "STOPPED" in screen.lines()[0]
+        assert "No rank runs. S starts all 36." in screen.text
+        assert "S start all (36 ranks)" in screen.lines()[-1]
+
+
+async def test_an_operation_shows_its_steps_and_then_how_it_ended() -> None:
+    fleet = FakeFleet.healthy()
+    fleet.publish(with_operation(fleet.snapshot))
+    async with console(fleet) as screen:
+        assert "◐ restart decode  running  1m15s  by ops@jump" in screen.text
+        assert "✓ drain the proxy" in screen.text
+        assert "◐ check that processes, ports and HBM are free  28 of 32" in screen.text
+        fleet.publish(with_operation(fleet.snapshot, state="done"))
+        await screen.pilot.pause()
+        assert "✓ restart decode  done" in screen.text
+        assert "drain the proxy" not in screen.text
+        await screen.clock.advance(30)
+        await screen.tick()
+        assert "restart decode  done" not in screen.text
+
+
+async def test_a_changed_file_and_a_protected_cluster_are_announced() -> None:
+    fleet = FakeFleet.healthy(protected=True)
+    fleet.publish(replace(fleet.snapshot, file_changed=True))
+    async with console(fleet, size=(160, 40)) as screen:
+        assert "PROTECTED" in screen.lines()[0]
+        assert "file changed on disk" in screen.lines()[0]
+
+
+async def test_events_and_metrics_and_findings_have_their_tabs() -> None:
+    async with console(FakeFleet.faulty(), size=(160, 40)) as screen:
+        await screen.press("E")
+        assert "connection lost" in screen.line("node4  connection")
+        await screen.press("i")
+        assert "first cause" in screen.text
+        assert "hccn_tool -i 9 -vnic -g" in screen.text
+        assert "Check the optical module" in screen.text
+        await screen.press("down", "down", "down", "down", "m")
+        assert "requests running" in screen.text
+        assert "KV cache used" in screen.text
+        await screen.press("right_square_bracket", "left_square_bracket")
+        assert "[metrics]" in screen.text
+
+
+async def test_decode_ranks_that_compute_prompts_themselves_are_warned_about() -> None:
+    fleet = FakeFleet.healthy()
+    rank = fleet.snapshot.rank("decode/0")
+    assert rank is not None
+    assert rank.metrics is not None
+    fleet.publish(with_rank(fleet.snapshot, "decode/0", metrics=replace(rank.metrics, local_prefill_tokens=512)))
+    async with console(fleet, size=(160, 40)) as screen:
+        await screen.press("m")
+        assert "KV was not pulled" in screen.text
+
+
+async def test_describe_shows_command_and_environment_but_no_secrets() -> None:
+    async with console(FakeFleet.healthy(), size=(160, 60)) as screen:
+        await screen.press("d")
+        assert "vllm serve /models/ds" in screen.text
+        assert "HCCL_IF_IP=192.0.0.3" in screen.text
+        assert "HF_TOKEN=(hidden)" in screen.text
+        assert "--api-key (hidden)" in screen.text
+        assert "very-secret" not in screen.text
+        assert "OMP_NUM_THREADS=10" in screen.text
+
+
+async def test_describe_says_how_an_outdated_rank_differs() -> None:
+    async with console(FakeFleet.faulty(), size=(160, 60)) as screen:
+        screen.app.main.go_to_subject("decode/3")
+        await screen.press("d")
+        assert "runs otherwise than the file says" in screen.text
+        assert "--max-num-seqs 40, file: 48" in screen.text
+
+
+async def test_a_new_snapshot_arrives_from_another_thread() -> None:
+    import threading
+
+    fleet = FakeFleet.healthy()
+    async with console(fleet) as screen:
+        snapshot = with_rank(fleet.snapshot, "decode/5", state=RankState.FAILED, exit_status=-9, since=NOW)
+        thread = threading.Thread(target=fleet.publish, args=(snapshot,))
+        thread.start()
+        thread.join()
+        await screen.pilot.pause()
+        assert "signal 9" in screen.line("✖ decode/5")
+
+
+async def test_the_console_stops_listening_when_it_ends() -> None:
+    fleet = FakeFleet.healthy()
+    async with console(fleet):
+        assert fleet._wake is not None
+    assert fleet._wake is None
+    fleet.publish(healthy(fleet.topology, fleet.plan))

@@ -1,0 +1,73 @@
+from __future__ import annotations
+
+import asyncio
+
+from pdtui.errors import ProxyError
+from pdtui.proxy.interface import AskProgress
+from tests.console.driving import console
+from tests.support.fake_fleet import FakeFleet
+
+DONE = AskProgress(
+    request_id="r",
+    text="I am DeepSeek-R1, 一个智能助手.",
+    done=True,
+    status=200,
+    prefill="p1/1",
+    decode="decode/22",
+    queue_s=0.002,
+    prefill_s=0.212,
+    transfer_s=0.031,
+    ttft_s=0.25,
+    tokens=64,
+    tokens_per_s=24.1,
+    finish_reason="stop",
+)
+
+
+async def test_a_completion_shows_its_answer_and_what_each_leg_took() -> None:
+    fleet = FakeFleet.healthy()
+    fleet.answer = [AskProgress(text="I am"), DONE]
+    async with console(fleet, size=(240, 40)) as screen:
+        await screen.press("t")
+        assert "test via embedded proxy" in screen.text
+        await screen.type("Who?")
+        await screen.press("enter")
+        assert fleet.asked[0].prompt == "Who?"
+        assert "> Who?" in screen.text
+        assert "一个智能助手" in screen.text
+        assert (
+            "p1/1 -> decode/22   queue 2 ms   prefill 212 ms   transfer 31 ms   first token 250 ms   "
+            "24.1 tok/s   64 tokens   stop"
+        ) in screen.text
+
+
+async def test_the_answer_streams_and_escape_cancels_it() -> None:
+    fleet = FakeFleet.healthy()
+    fleet.answer = [AskProgress(text="I am"), DONE]
+    fleet.ask_gate = asyncio.Event()
+    async with console(fleet) as screen:
+        await screen.press("t", "h", "i", "enter")
+        assert "I am" in screen.text
+        assert "first token" not in screen.text
+        await screen.press("escape")
+        assert "cancelled" in screen.text
+        assert screen.app.main.selection.tab == "test"
+        await screen.press("escape")
+        assert screen.app.main.selection.area == "ranks"
+
+
+async def test_a_failure_is_said_in_words() -> None:
+    fleet = FakeFleet.healthy()
+    fleet.answer = [DONE]
+    fleet.ask_error = ProxyError("no decode group is whole", status=503, remedy="R restarts it")
+    async with console(fleet) as screen:
+        await screen.press("t", "h", "i", "enter")
+        assert "failed: no decode group is whole" in screen.text
+        assert "R restarts it" in screen.text
+
+
+async def test_an_empty_prompt_asks_nothing() -> None:
+    fleet = FakeFleet.healthy()
+    async with console(fleet) as screen:
+        await screen.press("t", "space", "enter")
+        assert fleet.asked == []
