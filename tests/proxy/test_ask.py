@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import json
+from itertools import pairwise
 from typing import Any
 
 import pytest
@@ -43,6 +45,18 @@ async def test_an_answer_grows_and_ends_with_who_served_it_and_how_fast() -> Non
     assert it.p[0].seen[0].body["messages"] == [{"role": "user", "content": "one two three"}]
     assert it.p[0].seen[0].body["model"] == "ds_r1"
     assert it.p[0].seen[0].id == last.request_id
+
+
+async def test_a_long_prefill_shows_where_it_runs() -> None:
+    steps: list[AskProgress] = []
+    async with rig(2, 1) as it:
+        it.p[0].always = hang
+        asking = asyncio.create_task(it.proxy.ask(ASK, steps.append))
+        await eventually(lambda: it.p[0].running)
+        assert [(s.prefill, s.decode, s.status, s.done) for s in steps] == [("p0/0", "", None, False)]
+        it.p[0].release.set()
+        await asking
+    assert ("decode/0", None) in [(s.decode, s.status) for s in steps]
 
 
 async def test_durations_are_the_clocks() -> None:
@@ -96,6 +110,17 @@ async def test_what_a_model_says_cannot_touch_the_terminal() -> None:
         last = await it.proxy.ask(Ask("x", chat=False), lambda progress: None)
     # Also a sequence that two chunks make together.
     assert (last.text, last.finish_reason) == ("abc [b]x[/b]", "stop")
+
+
+async def test_what_was_shown_of_an_answer_is_never_taken_back() -> None:
+    steps: list[AskProgress] = []
+    text = "a\x1b[31mred\x1b[0m \x1b]0;title\x07 字 \x1b"
+    chunks = [json.dumps({"choices": [{"index": 0, "text": letter}]}) for letter in text]
+    async with rig() as it:
+        it.d[0].always = raw_stream(*(f"data: {chunk}\n\n".encode() for chunk in chunks), b"data: [DONE]\n\n")
+        last = await it.proxy.ask(Ask("x", chat=False), steps.append)
+    assert last.text == "ared  字 "
+    assert all(after.text.startswith(before.text) for before, after in pairwise(steps))
 
 
 async def test_thoughts_are_shown_before_the_answer() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import socket
 from typing import Any
 
 import pytest
@@ -286,6 +287,28 @@ async def test_a_d_that_cannot_be_connected_is_replaced_with_the_same_blocks(how
     assert len(it.p[0].seen) == 1
     assert it.d[2].seen[0].body["kv_transfer_params"] == it.p[0].handed[0]
     assert it.d[2].seen[0].id == reply.headers["X-Request-Id"]
+
+
+async def test_a_d_that_does_not_take_the_connection_in_time_is_replaced() -> None:
+    with socket.socket() as deaf:
+        deaf.bind(("127.0.0.1", 0))
+        deaf.listen(0)
+        # The queue of the one that nobody accepts for is full now: the next SYN stays without an answer.
+        callers = [socket.socket() for _ in range(3)]
+        try:
+            for caller in callers:
+                caller.setblocking(False)
+                caller.connect_ex(deaf.getsockname())
+            async with rig(1, 2, settings=ProxySettings(shutdown_s=0.05, connect_s=0.1)) as it:
+                await it.d[0].stop()
+                it.d[0].address = deaf.getsockname()
+                reply = await it.post(STREAM)
+        finally:
+            for caller in callers:
+                caller.close()
+    assert reply.text == TEXT
+    assert len(it.p[0].seen) == 1
+    assert it.d[1].seen[0].id == reply.headers["X-Request-Id"]
 
 
 async def test_no_d_that_can_be_connected_is_a_503_that_says_why() -> None:

@@ -14,11 +14,11 @@ from pdtui.proxy import openai
 from pdtui.proxy.errors import UpstreamLost
 from pdtui.proxy.interface import Ask, AskProgress
 from pdtui.proxy.sse import DONE, SseParser
-from pdtui.proxy.trace import Trace
+from pdtui.proxy.trace import TraceLog
 from pdtui.text import clean, clean_line
 
-Traces = Callable[[str], Trace | None]
-"""Request id -> its trace; a proxy in another process has none to show."""
+_ESCAPE = 32
+"""Characters that the longest reasonable escape sequence has."""
 
 
 def request_body(ask: Ask, served_name: str) -> dict[str, Any]:
@@ -50,25 +50,24 @@ class AskClient:
         progress: Callable[[AskProgress], None],
         *,
         request_id: str,
-        traces: Traces = lambda request_id: None,
+        traces: TraceLog | None = None,
     ) -> AskProgress:
         """Send `request`; `progress` gets every step, the last one included, which is returned too.
 
+        With the proxy's `traces` it also says where the request is; a proxy in another process has none to show.
         Nothing is raised for a failed completion: the last progress says what went wrong.
         """
+        traces = TraceLog(0) if traces is None else traces
         run = _Run(request_id, self._clock, progress, traces)
         path = openai.CHAT if request.chat or request.messages else openai.COMPLETIONS
         try:
-            async with self._session.post(
-                self._base + path,
-                data=openai.dump(request_body(request, self._served_name)),
-                headers={"Content-Type": "application/json", "X-Request-Id": request_id},
-            ) as response:
-                run.begin(response.status)
-                if response.status == 200 and response.content_type == "text/event-stream":
-                    await run.read_events(response.content)
-                else:
-                    run.read_whole(await response.read())
+            with traces.watched(request_id, run.changed):
+                async with self._session.post(
+                    self._base + path,
+                    data=openai.dump(request_body(request, self._served_name)),
+                    headers={"Content-Type": "application/json", "X-Request-Id": request_id},
+                ) as response:
+                    await run.read(response)
         except UpstreamLost as error:
             run.fail(error.message)
         except (aiohttp.ClientError, OSError) as error:
@@ -80,7 +79,7 @@ class _Run:
     """One completion on its way."""
 
     def __init__(
-        self, request_id: str, clock: Clock, progress: Callable[[AskProgress], None], traces: Traces
+        self, request_id: str, clock: Clock, progress: Callable[[AskProgress], None], traces: TraceLog
     ) -> None:
         self._clock = clock
         self._report = progress
@@ -93,8 +92,16 @@ class _Run:
         self._last: float | None = None
         self._streamed = False
 
-    def begin(self, status: int) -> None:
-        self._update(status=status)
+    def changed(self) -> None:
+        """A leg has begun or ended."""
+        self._update()
+
+    async def read(self, response: aiohttp.ClientResponse) -> None:
+        self._update(status=response.status)
+        if response.status == 200 and response.content_type == "text/event-stream":
+            await self._read_events(response.content)
+        else:
+            self._read_whole(await response.read())
 
     def fail(self, message: str) -> None:
         self._update(error=message)
@@ -103,7 +110,7 @@ class _Run:
         self._update(done=True)
         return self._now
 
-    async def read_events(self, content: aiohttp.StreamReader) -> None:
+    async def _read_events(self, content: aiohttp.StreamReader) -> None:
         self._streamed = True
         parser = SseParser(source="the proxy")
         done = False
@@ -117,7 +124,7 @@ class _Run:
         if not done and not self._now.error:
             self.fail("the answer ended before it was complete")
 
-    def read_whole(self, raw: bytes) -> None:
+    def _read_whole(self, raw: bytes) -> None:
         try:
             value = json.loads(raw)
         except (ValueError, RecursionError):
@@ -154,13 +161,13 @@ class _Run:
         tokens = counted if counted is not None else self._events if self._streamed and self._events else None
         now = replace(
             self._now,
-            text=clean(self._text),
+            text=self._shown(done=bool(changes.get("done"))),
             tokens=tokens,
             ttft_s=self._first - self._started if self._streamed and self._first is not None else None,
             tokens_per_s=self._rate(tokens),
             **changes,
         )
-        trace = self._traces(now.request_id)
+        trace = self._traces.get(now.request_id)
         if trace is not None:
             now = replace(
                 now,
@@ -172,6 +179,11 @@ class _Run:
             )
         self._now = now
         self._report(now)
+
+    def _shown(self, *, done: bool) -> str:
+        """Return the clean text so far, without the beginning of an escape sequence: what is shown stays shown."""
+        start = self._text.rfind("\x1b", -_ESCAPE)
+        return clean(self._text if done or start < 0 else self._text[:start])
 
     def _rate(self, tokens: int | None) -> float | None:
         """Tokens after the first by the time they took; of an answer in one piece, all by the whole time."""

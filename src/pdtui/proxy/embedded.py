@@ -108,7 +108,7 @@ class EmbeddedProxy:
         ended: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._asks.add(ended)
         try:
-            return await self._client.ask(request, progress, request_id=f"ask-{uuid.uuid4()}", traces=self.trace)
+            return await self._client.ask(request, progress, request_id=f"ask-{uuid.uuid4()}", traces=self.traces)
         finally:
             self._asks.discard(ended)
             ended.set_result(None)

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Literal
 
@@ -46,6 +47,8 @@ class Trace:
     tokens: int = 0
     """Generated tokens: the engine's count when it gave one, else the events that carried any."""
     recomputes: int = 0
+    changed: Callable[[], None] = lambda: None
+    """Called when a leg begins or ends, for whoever watches this request."""
 
     def _span(self, first: float | None, last: float | None) -> float | None:
         return None if first is None or last is None else max(0.0, last - first)
@@ -90,10 +93,24 @@ class TraceLog:
         self._keep = keep
         self._running: dict[str, Trace] = {}
         self._finished: OrderedDict[str, Trace] = OrderedDict()
+        self._watchers: dict[str, Callable[[], None]] = {}
 
     def begin(self, trace: Trace) -> None:
         """Add a request that has just come in."""
         self._running[trace.id] = trace
+        trace.changed = self._watchers.get(trace.id, trace.changed)
+
+    @contextmanager
+    def watched(self, request_id: str, changed: Callable[[], None]) -> Iterator[None]:
+        """Call `changed` on every step of a request that is about to come in."""
+        self._watchers[request_id] = changed
+        try:
+            yield
+        finally:
+            del self._watchers[request_id]
+            trace = self._running.get(request_id)
+            if trace is not None:
+                trace.changed = lambda: None
 
     def end(self, trace: Trace) -> None:
         """Move a request to the finished ones."""

@@ -101,7 +101,12 @@ class _Request:
 
     def _reserve(self, held: contextlib.ExitStack, role: Role) -> Reservation:
         reservation = self._pool.reserve(role, self._call.size, exclude=self._unreachable, avoid=self._failed)
-        return held.enter_context(reservation)
+        held.enter_context(reservation)
+        if role == "prefill":
+            self._attempt.prefill = reservation.rank
+        else:
+            self._attempt.decode = reservation.rank
+        return reservation
 
     @contextlib.contextmanager
     def _blame(self, rank: str) -> Iterator[None]:
@@ -120,7 +125,6 @@ class _Request:
         body = openai.dump(prefill_body(self._body))
         while True:
             reservation = self._reserve(held, "prefill")
-            self._attempt.prefill = reservation.rank
             try:
                 with self._blame(reservation.rank):
                     return reservation, await self._prefill_on(reservation.rank, body)
@@ -130,6 +134,7 @@ class _Request:
     async def _prefill_on(self, rank: str, body: bytes) -> Handover:
         settings, clock = self._settings, self._clock
         began = self._attempt.prefill_sent = clock.monotonic()
+        self._call.trace.changed()
         async with self._send(rank, body, within=settings.prefill_s) as answer:
             left = max(0.0, began + settings.prefill_s - clock.monotonic())
             raw = await answer.read(settings.answer_limit, within=left)
@@ -153,7 +158,7 @@ class _Request:
         body = openai.dump(decode_body(self._resume.budget(self._body), handover.params))
         while True:
             reservation = self._reserve(held, "decode")
-            rank = self._attempt.decode = reservation.rank
+            rank = reservation.rank
             if self._clock.monotonic() >= handover.deadline:
                 raise UpstreamLost(f"{prefill.rank} does not keep the KV cache long enough to reach a decoder")
             try:
@@ -167,6 +172,7 @@ class _Request:
     ) -> dict[str, Any] | None:
         settings = self._settings
         began = self._attempt.decode_sent = self._clock.monotonic()
+        self._call.trace.changed()
         streamed = bool(self._body.get("stream"))
         # A decoder that has not begun when the lease ends may yet fetch blocks that are someone else's by then.
         lease = handover.deadline + settings.lease_margin_s - began
