@@ -172,18 +172,10 @@ class TopologyFile:
 
 
 def _get(mapping: yaml.Node | None, name: str) -> yaml.Node | None:
-    """Return a key's value, also through a merge key."""
+    """Return a key's value; merge keys are no part of the format."""
     if not isinstance(mapping, yaml.MappingNode):
         return None
-    merged: yaml.Node | None = None
-    for key, value in mapping.value:
-        if key.value == name:
-            found: yaml.Node = value
-            return found
-        if key.tag == "tag:yaml.org,2002:merge":
-            parts = value.value if isinstance(value, yaml.SequenceNode) else [value]
-            merged = next((hit for part in parts if (hit := _get(part, name)) is not None), merged)
-    return merged
+    return next((value for key, value in mapping.value if key.value == name), None)
 
 
 def _set(mapping: yaml.MappingNode, name: str, value: yaml.Node, *, before: str = "") -> None:
