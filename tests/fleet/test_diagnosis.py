@@ -10,6 +10,7 @@ from pdtui.fleet.diagnosis import Atlas, Diagnostician, RankExit, diagnose
 from pdtui.fleet.handle import LogLine
 from pdtui.fleet.snapshot import Diagnosis, RankState, RankStatus
 from pdtui.readings.lines import LineSplitter
+from pdtui.readings.verdict import Reason, Verdict
 from pdtui.topology.load import load_checked
 from pdtui.topology.model import Role
 from pdtui.topology.planner import make_plan
@@ -88,7 +89,7 @@ def test_who_lost_its_group_points_to_the_rank_where_it_began() -> None:
     origin = found["decode/9"]
     assert origin.signature == "npu-out-of-memory"
     assert origin.first_cause == ""
-    assert "NPU 9 is out of memory" in origin.summary
+    assert "NPU 9 of node3 is out of memory" in origin.summary
     for rank in ("decode/17", "decode/3", "decode/4"):
         assert found[rank].first_cause == "decode/9"
         assert found[rank].summary == f"lost its group: {origin.summary}"
@@ -121,7 +122,10 @@ def test_the_same_mistake_everywhere_is_everyones_own() -> None:
 
 def test_clocks_of_nodes_are_put_right() -> None:
     tails = {"decode/0": lines(at(100, OOM)), "decode/20": lines(at(90, HCCL), at(95, OOM))}
-    assert diagnose(tails, failed(*tails), PLAN)["decode/0"].summary == "NPU 0 is out of memory (2.00 GiB wanted)"
+    assert (
+        diagnose(tails, failed(*tails), PLAN)["decode/0"].summary
+        == "NPU 0 of node3 is out of memory (2.00 GiB wanted)"
+    )
     tails = {"decode/0": lines(at(100, "ValueError: odd")), "decode/20": lines(at(95, "KeyError: 'x'"))}
     assert diagnose(tails, failed(*tails), PLAN)["decode/0"].first_cause == "decode/20"
     shifted = diagnose(tails, failed(*tails), PLAN, offsets={"decode/20": -30.0})
@@ -148,6 +152,19 @@ def test_a_worker_that_was_killed_is_the_origin_of_its_group() -> None:
     found = diagnose(tails, failed(*tails), PLAN)
     assert found["decode/5"].signature == "process-died"
     assert found["decode/6"].first_cause == "decode/5"
+
+
+def test_a_failed_npu_explains_what_the_logs_do_not() -> None:
+    down = Reason(Verdict.FAILED, "link DOWN", "hccn_tool", "link status: DOWN", NOW, "check the cable")
+    sick = {"decode/9": ("node3 NPU 9", down)}
+    tails = {"decode/9": lines(at(12, HCCL)), "decode/17": lines(at(11, HCCL)), "decode/3": lines(at(13, GLOO))}
+    found = diagnose(tails, failed(*tails), PLAN, sick=sick)
+    assert found["decode/9"].summary == "node3 NPU 9: link DOWN"
+    assert (found["decode/9"].first_cause, found["decode/9"].remedy) == ("", "check the cable")
+    assert found["decode/17"].first_cause == "decode/9"
+    assert found["decode/3"].summary == "lost its group: node3 NPU 9: link DOWN"
+    known = diagnose({**tails, "decode/3": lines(at(5, OOM))}, failed(*tails), PLAN, sick=sick)
+    assert known["decode/17"].first_cause == "decode/3"
 
 
 def test_an_unknown_exception_is_shown_as_it_is() -> None:

@@ -15,17 +15,20 @@ from pdtui.clock import Clock
 from pdtui.errors import AgentError, AgentLost
 from pdtui.fleet.handle import LogLine
 from pdtui.fleet.logs import read_tail
-from pdtui.fleet.snapshot import Diagnosis, RankState, RankStatus
+from pdtui.fleet.snapshot import Diagnosis, NodeStatus, RankState, RankStatus
 from pdtui.readings.signature_table import Weight
 from pdtui.readings.signatures import match_line
+from pdtui.readings.verdict import Reason, Verdict
 from pdtui.readings.vllm_log import prefix_of, severity, stamp_of
 from pdtui.remote.interface import NodeLink
+from pdtui.text import clean_line
 from pdtui.topology.plan import Plan, RankPlan
 
 WINDOW = 900.0
 """Seconds before a rank's last line in which its cause is looked for; HCCL waits for minutes."""
 
 _LINE_LIMIT = 400
+_ILL = "npu-failed"
 
 _EXCEPTION = re.compile(r"(?:[a-zA-Z_]\w*\.){0,8}[A-Z]\w*(?:Error|Exception|Interrupt|Exit)(?:: ?(?P<said>.*))?$")
 _OPENS_LIST = re.compile(r"validation errors? for \w+\s*$")
@@ -75,8 +78,10 @@ class Atlas:
         if rank is not None:
             for key in ("npu", "device"):
                 number = values.get(key, "")
-                if number.isdigit() and int(number) < len(rank.devices):
-                    named[key] = str(rank.devices[int(number)])
+                if number.isdigit():
+                    index = int(number)
+                    device = rank.devices[index] if index < len(rank.devices) else index
+                    named[key] = f"{device} of {rank.node}"
         if "port" in values and rank is not None:
             named["port"] = self._port(values.get("host", rank.host), rank, values["port"])
         if "peer" in values:
@@ -121,27 +126,42 @@ def diagnose(
     *,
     offsets: Mapping[str, float] | None = None,
     npus: Mapping[str, tuple[str, int]] | None = None,
+    sick: Mapping[str, tuple[str, Reason]] | None = None,
 ) -> Mapping[str, Diagnosis]:
     """Return why each rank of `exits` is as it is, judged from the ends of the logs of all ranks.
 
-    `offsets`: by rank, the seconds that its node's clock is ahead. `npus`: addresses of NPUs.
+    `offsets`: by rank, the seconds that its node's clock is ahead. `npus`: addresses of NPUs. `sick`: by rank, an
+    NPU of it that has failed; it explains what nothing in the logs does.
     """
     atlas = Atlas(plan, npus or {})
     clues = {rank: _clues(rank, lines, atlas, (offsets or {}).get(rank, 0.0)) for rank, lines in tails.items()}
     for rank, end in exits.items():
         if not clues.get(rank) and end.status is not None and end.status < 0:
             clues[rank] = [_killed(rank, end)]
-    found = {}
-    for rank, end in exits.items():
-        group = rank.partition("/")[0]
-        first = min(
-            (clue for other, its in clues.items() if other.partition("/")[0] == group for clue in its),
-            key=lambda clue: clue.order,
-            default=None,
+    for rank, (npu, reason) in (sick or {}).items():
+        first = _first(clues, _group(rank))
+        if first is None or first.weight >= Weight.PEER or first.signature == _ILL:
+            clues[rank] = [_ill(rank, npu, reason), *clues.get(rank, ())]
+    return {
+        rank: _explain(
+            rank,
+            min(clues.get(rank, ()), key=lambda clue: clue.order, default=None),
+            _first(clues, _group(rank)),
+            tails.get(rank, ()),
+            end,
         )
-        own = min(clues.get(rank, ()), key=lambda clue: clue.order, default=None)
-        found[rank] = _explain(rank, own, first, tails.get(rank, ()), end)
-    return found
+        for rank, end in exits.items()
+    }
+
+
+def _group(rank: str) -> str:
+    return rank.partition("/")[0]
+
+
+def _first(clues: Mapping[str, Sequence[_Clue]], group: str) -> _Clue | None:
+    """Return what explains most over a group, and of that the earliest."""
+    of_group = (clue for rank, its in clues.items() if _group(rank) == group for clue in its)
+    return min(of_group, key=lambda clue: clue.order, default=None)
 
 
 def _explain(
@@ -188,6 +208,11 @@ def _killed(rank: str, end: RankExit) -> _Clue:
         "killed",
         "from outside, or by the kernel for want of memory: see dmesg",
     )
+
+
+def _ill(rank: str, npu: str, reason: Reason) -> _Clue:
+    """A failed NPU, where the logs only say that a peer did not answer."""
+    return _Clue(Weight.BROKEN, 0.0, rank, clean_line(reason.raw), f"{npu}: {reason.summary}", _ILL, reason.remedy)
 
 
 def _message(text: str) -> str:
@@ -239,6 +264,14 @@ def _times(lines: Sequence[LogLine], offset: float) -> list[float]:
     return [at if at == at else first for at in times]
 
 
+def _trouble(rank: RankStatus, node: NodeStatus) -> tuple[str, Reason] | None:
+    """Return a failed NPU of a rank, and why it is failed."""
+    for npu in node.npus:
+        if npu.id in rank.devices and npu.verdict is Verdict.FAILED and npu.reasons:
+            return f"{node.name} NPU {npu.id}", npu.reasons[0]
+    return None
+
+
 _WRONG = (RankState.FAILED, RankState.UNHEALTHY, RankState.STALLED)
 _PATIENCE = 3
 _PAUSE = 2.0
@@ -261,15 +294,15 @@ class Diagnostician:
         *,
         clock: Clock,
         ranks: Callable[[], Mapping[str, RankStatus]],
-        offset: Callable[[str], float] = lambda _node: 0.0,
+        nodes: Callable[[], Mapping[str, NodeStatus]] = dict,
         npus: Callable[[], Mapping[str, tuple[str, int]]] = dict,
     ) -> None:
-        """`ranks`: all ranks as they are now; `offset`: of a node's clock; `npus`: addresses of NPUs."""
+        """`ranks` and `nodes`: as they are now; `npus`: addresses of NPUs."""
         self._links = links
         self._plan = plan
         self._clock = clock
         self._ranks = ranks
-        self._offset = offset
+        self._nodes = nodes
         self._npus = npus
         self._tails: dict[str, tuple[int, float | None, Sequence[LogLine]]] = {}
         self._locks: dict[str, asyncio.Lock] = {}
@@ -314,8 +347,13 @@ class Diagnostician:
             other.id: RankExit(other.exit_status, other.ended, alive=other.state is not RankState.FAILED)
             for other in (rank, *group)
         }
-        offsets = {other.id: self._offset(other.node) for other in (rank, *group)}
-        found = diagnose(tails, exits, self._plan, offsets=offsets, npus=self._npus()).get(rank_id)
+        nodes = self._nodes()
+        offsets = {other.id: nodes[other.node].clock_offset for other in (rank, *group) if other.node in nodes}
+        mates = [other for other in ranks.values() if other.group == rank.group and other.node in nodes]
+        troubles = ((other.id, _trouble(other, nodes[other.node])) for other in mates)
+        sick = {name: trouble for name, trouble in troubles if trouble is not None}
+        reasons = diagnose(tails, exits, self._plan, offsets=offsets, npus=self._npus(), sick=sick)
+        found = reasons.get(rank_id)
         alone = sum(other.group == rank.group for other in ranks.values()) == 1
         said = found is not None and bool(
             found.first_cause or found.remedy or (found.line and not found.signature)

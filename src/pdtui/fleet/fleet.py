@@ -124,7 +124,7 @@ class Fleet:
             self.plan,
             clock=self._clock,
             ranks=lambda: self.store.ranks,
-            offset=lambda node: self.store.nodes[node].clock_offset,
+            nodes=lambda: self.store.nodes,
             npus=self._npu_addresses,
         )
         self._link_watchers = {
