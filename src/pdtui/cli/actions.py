@@ -68,9 +68,11 @@ async def dry_run(fleet: Fleet, intent: Intent, *, as_json: bool) -> int:
 async def confirm(fleet: Fleet, intent: Intent) -> str:
     """Return the name that a protected cluster wants; asks for it on a terminal. Raises `UsageError`."""
     preview = await fleet.preview(intent)
-    if intent.confirm or not preview.needs_name:
-        return intent.confirm
     name = fleet.topology.name
+    if not preview.needs_name or intent.confirm == name:
+        return intent.confirm
+    if intent.confirm:
+        raise UsageError(f"{intent.confirm!r} is not the cluster's name; nothing was done")
     if not (sys.stdin.isatty() and sys.stderr.isatty()):
         raise UsageError(
             f"{name} is protected: {preview.title} needs the cluster's name", remedy=f"--confirm {name}"

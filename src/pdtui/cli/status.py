@@ -64,6 +64,7 @@ def command(file: Path, as_json: bool, wait: float) -> int:
         with contextlib.suppress(TimeoutError):  # What has not answered by then is unknown, and says why.
             async with asyncio.timeout(max(1.0, wait)):
                 await fleet.poll_now()
+                await _diagnosed(fleet)
         fleet.store.publish()
         snapshot = fleet.snapshot
         if as_json:
@@ -73,6 +74,15 @@ def command(file: Path, as_json: bool, wait: float) -> int:
         return 0 if healthy(snapshot) else 1
 
     return with_fleet(file, work, read_only=True, wait=wait)
+
+
+async def _diagnosed(fleet: Fleet) -> None:
+    """Wait until the logs of all failed ranks have been looked through."""
+    while any(
+        rank.state is RankState.FAILED and rank.log and rank.diagnosis is None
+        for rank in fleet.store.ranks.values()
+    ):
+        await fleet.store.changed()
 
 
 def healthy(snapshot: Snapshot) -> bool:

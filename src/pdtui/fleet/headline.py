@@ -49,7 +49,12 @@ def _why(rank: RankStatus) -> str:
 
 
 def _unreachable_node(nodes: Sequence[NodeStatus], ranks: Sequence[RankStatus]) -> Headline | None:
-    gone = [node for node in nodes if node.state in (NodeState.FAILED, NodeState.RECONNECTING)]
+    gone = [
+        node
+        for node in nodes
+        if node.state in (NodeState.FAILED, NodeState.RECONNECTING)
+        or (node.state is NodeState.CONNECTING and node.error)
+    ]
     if not gone:
         return None
     first = min(gone, key=lambda node: (node.state is not NodeState.FAILED, node.since))

@@ -1,0 +1,278 @@
+"""Targets, differences, headline, serving, journal and metering: the pure parts of the fleet."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from pdtui.errors import UsageError
+from pdtui.fleet.difference import argv_difference, env_difference
+from pdtui.fleet.headline import make_headline
+from pdtui.fleet.intents import StartRanks
+from pdtui.fleet.journal import Journal, default_dir
+from pdtui.fleet.metering import STALLED_AFTER
+from pdtui.fleet.scope import duration, in_words
+from pdtui.fleet.serving import backend_states, serving_status
+from pdtui.fleet.snapshot import Diagnosis, NodeState, NodeStatus, NpuStatus, RankState, RankStatus
+from pdtui.fleet.store import Store, blank_rank
+from pdtui.fleet.targets import resolve
+from pdtui.readings.verdict import Reason, Verdict
+from pdtui.topology.model import Role
+from tests.fleet.cluster import ALL, DECODE, Cluster
+from tests.support.manual_clock import ManualClock
+from tests.support.memory_node import Behaviour
+
+
+@pytest.fixture
+def cluster(tmp_path: Path) -> Cluster:
+    return Cluster(tmp_path)
+
+
+def ranks_of(cluster: Cluster, **states: RankState) -> list[RankStatus]:
+    """Return all ranks, ready but for the ones that are named (`decode_3=...`)."""
+    return [
+        replace(blank_rank(rank, 1000.0), state=states.get(rank.id.replace("/", "_"), RankState.READY))
+        for rank in cluster.plan.ranks
+    ]
+
+
+@pytest.mark.parametrize(
+    ("targets", "ids"),
+    [
+        (("all",), ALL),
+        (("decode",), DECODE),
+        (("decode/1",), ("decode/1",)),
+        (("@node3",), ("decode/0", "decode/1")),
+        (("role:prefill",), ("p1/0", "p2/0")),
+        (("decode/3", "p2", "p2/0"), ("p2/0", "decode/3")),
+        (("failed",), ("decode/2",)),
+    ],
+)
+def test_targets_are_united_in_the_order_of_the_plan(
+    cluster: Cluster, targets: tuple[str, ...], ids: tuple[str, ...]
+) -> None:
+    ranks = ranks_of(cluster, decode_2=RankState.FAILED)
+    assert resolve(targets, cluster.topology, cluster.plan, ranks) == ids
+
+
+@pytest.mark.parametrize(
+    ("target", "said"),
+    [
+        ("decod", "'decode'"),
+        ("decode/9", "decode/"),
+        ("node3", "'@node3'"),
+        ("prefill", "'role:prefill'"),
+        ("@node33", "'@node3'"),
+        ("role:decoder", "'role:decode'"),
+        ("zzzzzz", "failed and all"),
+        ("proxy", "comes later"),
+        ("", "there are"),
+    ],
+)
+def test_target_that_names_nothing_is_answered_with_the_nearest(cluster: Cluster, target: str, said: str) -> None:
+    with pytest.raises(UsageError) as error:
+        resolve((target,), cluster.topology, cluster.plan)
+    assert said in error.value.message
+
+
+def test_prefixes_are_no_targets(cluster: Cluster) -> None:
+    with pytest.raises(UsageError):
+        resolve(("p",), cluster.topology, cluster.plan)
+
+
+def test_difference_names_flags_compares_json_as_values_and_hides_secrets() -> None:
+    planned = ("vllm", "serve", "/m", "--seed", "1", "--api-key", "aaa", "--c", '{"a": 1, "b": 2}', "--eager")
+    running = ("vllm", "serve", "/n", "--api-key=bbb", "--c", '{"b":2,"a":1}', "--seed", "2", "--old", "x")
+    assert argv_difference(planned, running) == (
+        "--api-key: *** -> *** (plan)",
+        "--eager: absent -> set (plan)",
+        "--seed: 2 -> 1 (plan)",
+        "command: vllm serve /n -> vllm serve /m (plan)",
+        "--old: x -> absent (plan)",
+    )
+    assert argv_difference(planned, planned) == ()
+    lines = env_difference({"A": "1", "HF_TOKEN": "aaa"}, {"HF_TOKEN": "bbb", "B": "2"})
+    assert lines == ("A: absent -> 1 (plan)", "B: 2 -> absent (plan)", "HF_TOKEN: *** -> *** (plan)")
+
+
+@pytest.mark.parametrize(
+    ("states", "word"),
+    [
+        ({}, "SERVING"),
+        ({"p1_0": RankState.FAILED}, "DEGRADED"),
+        ({"p1_0": RankState.FAILED, "p2_0": RankState.STARTING}, "DOWN"),
+        ({"decode_2": RankState.STALLED}, "DOWN"),
+        ({"decode_2": RankState.STARTING}, "STARTING"),
+        ({rank.replace("/", "_"): RankState.STOPPED for rank in ALL}, "STOPPED"),
+        ({rank.replace("/", "_"): RankState.UNKNOWN for rank in ALL}, "UNKNOWN"),
+        ({rank.replace("/", "_"): RankState.STOPPED for rank in DECODE}, "DOWN"),
+    ],
+)
+def test_serving_needs_a_prefill_rank_and_a_whole_decode_group(
+    cluster: Cluster, states: dict[str, RankState], word: str
+) -> None:
+    assert serving_status(cluster.topology, ranks_of(cluster, **states), None, 2000.0).word == word
+
+
+def test_dead_member_takes_its_whole_moe_group_out_of_the_rotation(cluster: Cluster) -> None:
+    usable = {
+        state.rank: state.usable
+        for state in backend_states(cluster.topology, ranks_of(cluster, decode_3=RankState.FAILED))
+    }
+    assert usable == {"p1/0": True, "p2/0": True, **dict.fromkeys(DECODE, False)}
+
+
+def test_dense_ranks_stand_alone(cluster: Cluster) -> None:
+    dense = replace(cluster.topology, model=replace(cluster.topology.model, kind="dense"))
+    states = backend_states(dense, ranks_of(cluster, decode_3=RankState.FAILED))
+    assert [state.rank for state in states if not state.usable] == ["decode/3"]
+
+
+def test_lost_rank_counts_for_its_group_but_cannot_be_used_from_here(cluster: Cluster) -> None:
+    ranks = [
+        replace(rank, state=RankState.LOST, last_state=RankState.READY) if rank.node == "node4" else rank
+        for rank in ranks_of(cluster)
+    ]
+    assert serving_status(cluster.topology, ranks, None, 1.0).word == "DEGRADED"
+    usable = {state.rank: state.usable for state in backend_states(cluster.topology, ranks)}
+    assert (usable["decode/0"], usable["decode/2"]) == (True, False)
+
+
+def test_since_is_kept_while_the_word_is(cluster: Cluster) -> None:
+    first = serving_status(cluster.topology, ranks_of(cluster), None, 2000.0)
+    assert first.since == 1000.0  # When the last rank became ready, not when the console came.
+    assert serving_status(cluster.topology, ranks_of(cluster), first, 3000.0).since == 1000.0
+    down = serving_status(cluster.topology, ranks_of(cluster, decode_0=RankState.FAILED), first, 3000.0)
+    assert down.since == 3000.0
+
+
+def test_headline_is_the_worst_thing_with_its_first_cause(cluster: Cluster) -> None:
+    nodes = [
+        NodeStatus("node3", "h", (Role.DECODE,), NodeState.CONNECTED, 0.0, npus=(failed_npu(),)),
+        NodeStatus("node4", "h", (Role.DECODE,), NodeState.RECONNECTING, 50.0, error="timed out\nmore"),
+    ]
+    ranks = ranks_of(cluster)
+    npu = make_headline(nodes[:1], ranks)
+    assert npu is not None
+    assert (npu.message, npu.subject) == (
+        "node3 NPU 9 failed: vnic link DOWN, carries decode/1",
+        "node3/9",
+    )
+    gone = make_headline(nodes, ranks)
+    assert gone is not None
+    assert gone.subject == "node4"
+    assert ": timed out; 2 ranks not seen since" in gone.message
+    first = Diagnosis("HCCL link to decode/1 lost", first_cause="decode/1")
+    later, earlier = ranks_of(cluster)[-1], ranks_of(cluster)[-2]
+    failed = [
+        replace(later, state=RankState.FAILED, since=2000.0, exit_status=1),
+        replace(earlier, state=RankState.FAILED, since=1500.0, exit_status=1, diagnosis=first),
+    ]
+    worst = make_headline(nodes, failed)
+    assert worst is not None
+    assert worst.message.startswith("decode/2 failed at ")
+    assert worst.message.endswith(", and 1 more: HCCL link to decode/1 lost. First cause: decode/1.")
+    assert worst.subject == "decode/1"
+    assert make_headline((), ranks) is None
+
+
+def failed_npu() -> NpuStatus:
+    return NpuStatus(9, Verdict.FAILED, (Reason(Verdict.FAILED, "vnic link DOWN"),), rank="decode/1")
+
+
+async def test_first_good_readings_are_no_events_but_changes_are(cluster: Cluster) -> None:
+    store = Store(cluster.topology, cluster.plan, clock=cluster.clock)
+    unknown, good, bad = (
+        NpuStatus(9, Verdict.UNKNOWN),
+        NpuStatus(9, Verdict.HEALTHY, observed_at=1.0),
+        replace(failed_npu(), observed_at=2.0),
+    )
+    for npu in (unknown, good):
+        store.set_npus("node3", (npu,), 1.0, "")
+    store.publish()
+    assert not store.snapshot.events
+    for npu in (bad, good):
+        store.set_npus("node3", (npu,), 2.0, "")
+    store.publish()
+    events = store.snapshot.events
+    assert [(event.severity, event.subject, event.message) for event in events] == [
+        ("error", "node3/9", "NPU healthy -> failed: vnic link DOWN"),
+        ("good", "node3/9", "NPU failed -> healthy"),
+    ]
+
+
+def test_journal_is_private_and_a_cut_line_hurts_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
+    monkeypatch.delenv("SSH_CLIENT", raising=False)
+    journal = Journal(default_dir("tiny"), clock=ManualClock(), by="ann@desk")
+    journal.write("ready", rank="p1/0", seconds=12.5)
+    journal.write("ready", rank="p1/0", seconds=13.5, reason="")
+    path = tmp_path / "pdtui" / "tiny" / "journal.jsonl"
+    assert path.stat().st_mode & 0o777 == 0o600
+    entry = json.loads(path.read_text().splitlines()[1])
+    assert entry == {
+        "at": 1_800_000_000.0,
+        "who": "ann@desk",
+        "from": "local",
+        "event": "ready",
+        "rank": "p1/0",
+        "seconds": 13.5,
+    }
+    with path.open("a") as file:
+        file.write('{"event": "ready", "rank": 3, "seconds": "x"}\n[1]\n{"cut')
+    assert journal.last_starts() == {"p1/0": 13.5}
+
+
+@pytest.mark.parametrize(
+    ("seconds", "words"), [(4.4, "4 s"), (99.0, "99 s"), (840.0, "14 min"), (7500.0, "2 h 5 min")]
+)
+def test_durations_are_said_as_people_do(seconds: float, words: str) -> None:
+    assert duration(seconds) == words
+
+
+def test_ranks_in_words(cluster: Cluster) -> None:
+    plan = cluster.plan
+    assert in_words(DECODE, plan) == "group decode"
+    assert in_words(ALL, plan) == "all 6 ranks"
+    assert in_words(("p1/0", "decode/1"), plan) == "group p1, decode/1"
+
+
+METRICS = """
+vllm:num_requests_running{{engine="0",model_name="ds_r1"}} {running}
+vllm:num_requests_waiting{{engine="0",model_name="ds_r1"}} 2.0
+vllm:kv_cache_usage_perc{{engine="0",model_name="ds_r1"}} 0.41
+vllm:generation_tokens_total{{engine="0",model_name="ds_r1"}} {tokens}
+vllm:prompt_tokens_total{{engine="0",model_name="ds_r1"}} 100.0
+"""
+
+
+async def test_rank_that_runs_requests_without_tokens_is_stalled(cluster: Cluster) -> None:
+    node = cluster.nodes["node3"]
+    async with cluster.fleet() as fleet:
+        await cluster.drive(fleet.wait(await fleet.submit(StartRanks(ALL))))
+
+        def say(running: float, tokens: float) -> None:
+            metrics = METRICS.format(running=running, tokens=tokens)
+            node.set_behaviour("tiny", "decode/0", Behaviour(ready_after=0, metrics=metrics))
+
+        for tokens in range(0, 500, 50):
+            say(7.0, float(tokens))
+            await cluster.clock.advance(5)
+        metrics = fleet.store.ranks["decode/0"].metrics
+        assert metrics is not None
+        assert (metrics.running, metrics.waiting, metrics.kv_usage) == (7, 2, 0.41)
+        assert metrics.generation_tokens_per_s == pytest.approx(10.0, rel=0.5)
+        await cluster.clock.advance(STALLED_AFTER / 2)
+        assert cluster.states(fleet)["decode/0"] is RankState.READY
+        await cluster.clock.advance(STALLED_AFTER)
+        assert cluster.states(fleet)["decode/0"] is RankState.STALLED
+        await cluster.clock.advance(1)
+        assert fleet.snapshot.serving.word == "DOWN"
+        assert fleet.snapshot.headline is not None
+        assert "no tokens come" in fleet.snapshot.headline.message
+        say(0.0, 500.0)
+        await cluster.clock.advance(10)
+        assert cluster.states(fleet)["decode/0"] is RankState.READY
