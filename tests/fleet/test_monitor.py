@@ -232,26 +232,8 @@ async def test_a_chip_that_drops_off_the_bus_has_failed() -> None:
         assert bench.board.npus[15].reasons[0].summary == "not in npu-smi's table"
 
 
-async def test_a_first_look_is_complete_when_all_was_asked_and_does_not_wait_for_what_hangs() -> None:
-    bench = Bench()
-    assert not bench.monitor.complete
-    await bench.monitor.poll_now()
-    assert bench.monitor.complete
-    async with running() as other:
-        assert other.monitor.complete
-    hung = Bench()
-    hung.tools.hanging = {3}
-    polling = asyncio.create_task(hung.monitor.poll_now())
-    await hung.later(5)
-    assert not hung.monitor.complete
-    await hung.later(6)
-    assert hung.monitor.complete
-    await polling
-
-
 async def test_without_npus_nothing_is_asked() -> None:
     bench = Bench("cpu")
-    assert bench.monitor.complete
     await bench.monitor.run()
     await bench.monitor.poll_now()
     assert bench.tools.calls == []

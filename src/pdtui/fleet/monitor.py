@@ -104,13 +104,6 @@ class NpuMonitor:
                     found[good.value.address] = device
         return found
 
-    @property
-    def complete(self) -> bool:
-        """Whether everything has been asked once; what hangs is not waited for after its first time-out."""
-        return all(
-            target.breaker.suspect or target.asked >= target.due.keys() for target in self._targets.values()
-        )
-
     async def run(self) -> None:
         """Poll until cancelled; returns at once on a platform without NPUs."""
         if not self._targets:
@@ -237,7 +230,6 @@ class NpuMonitor:
         """Read one answer, decide when to ask again, and tell."""
         interval = self._pace.interval(query) * (1 + self._random.uniform(-1, 1) * self._pace.jitter)
         target.due[query] = started + interval
-        target.asked.add(query)
         if target.device is None:
             table = read_table(answer)
             failure = table.failure

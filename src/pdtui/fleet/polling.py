@@ -83,8 +83,6 @@ class Target:
     busy: dict[Query, int] = field(default_factory=dict)
     """Busy answers in a row."""
     asking: bool = False
-    asked: set[Query] = field(default_factory=set)
-    """What has been answered at least once, in whatever way."""
 
     def pick(self, now: float) -> tuple[Query, ...]:
         """Return what to ask now; of a suspect only the first query, and not before its time."""
