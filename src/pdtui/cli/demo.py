@@ -167,6 +167,8 @@ async def _bring_up(path: Path) -> None:
             ids = tuple(rank.id for rank in plan.ranks)
             operation = await fleet.submit(StartRanks(ids, reason="demo", confirm=topology.name))
             done = await fleet.wait(operation)
+            fleet.store.publish()
+            narrator.tell(fleet.snapshot)
         except ActionRefused as refused:
             click.echo(f"not started: {refused}", err=True)
             return
