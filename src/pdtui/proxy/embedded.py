@@ -49,42 +49,46 @@ class EmbeddedProxy:
 
     async def start(self) -> tuple[str, int]:
         """Listen on a free loopback port and return host and port."""
-        stack, settings = self._stack, self._settings
-        upstream = AiohttpUpstream(self._resolver, settings, self._clock)
-        stack.push_async_callback(upstream.close)
-        prober = asyncio.create_task(Prober(self.pool, upstream, settings, self._clock).run(), name="proxy-probe")
-        stack.push_async_callback(_cancel, prober)
-        self._app = ProxyApp(
-            served_name=self._served_name,
-            flow=PullFlow(self.pool, upstream, settings, self._clock),
-            pool=self.pool,
-            upstream=upstream,
-            settings=settings,
-            clock=self._clock,
-        )
-        session = aiohttp.ClientSession(
-            connector=aiohttp.TCPConnector(limit=0, force_close=True),
-            timeout=aiohttp.ClientTimeout(total=None),
-            trust_env=False,
-        )
-        stack.push_async_callback(session.close)
-        # The server first, then its own clients, which see it end, then their session: aiohttp leaves a reader
-        # hanging for ever whose own session closes.
-        stack.push_async_callback(self._asks_ended)
-        runner = web.AppRunner(
-            self._app.application(),
-            handler_cancellation=True,
-            access_log=None,
-            shutdown_timeout=settings.shutdown_s,
-        )
-        await runner.setup()
-        stack.push_async_callback(runner.cleanup)
-        await web.TCPSite(runner, "127.0.0.1", 0).start()
-        host, port = runner.addresses[0][:2]
-        self._client = AskClient(
-            session, f"http://{host}:{port}", served_name=self._served_name, clock=self._clock
-        )
-        return host, port
+        settings = self._settings
+        async with contextlib.AsyncExitStack() as stack:
+            upstream = AiohttpUpstream(self._resolver, settings, self._clock)
+            stack.push_async_callback(upstream.close)
+            prober = asyncio.create_task(
+                Prober(self.pool, upstream, settings, self._clock).run(), name="proxy-probe"
+            )
+            stack.push_async_callback(_cancel, prober)
+            self._app = ProxyApp(
+                served_name=self._served_name,
+                flow=PullFlow(self.pool, upstream, settings, self._clock),
+                pool=self.pool,
+                upstream=upstream,
+                settings=settings,
+                clock=self._clock,
+            )
+            session = aiohttp.ClientSession(
+                connector=aiohttp.TCPConnector(limit=0, force_close=True),
+                timeout=aiohttp.ClientTimeout(total=None),
+                trust_env=False,
+            )
+            stack.push_async_callback(session.close)
+            # The server first, then its own clients, which see it end, then their session: aiohttp leaves a reader
+            # hanging for ever whose own session closes.
+            stack.push_async_callback(self._asks_ended)
+            runner = web.AppRunner(
+                self._app.application(),
+                handler_cancellation=True,
+                access_log=None,
+                shutdown_timeout=settings.shutdown_s,
+            )
+            await runner.setup()
+            stack.push_async_callback(runner.cleanup)
+            await web.TCPSite(runner, "127.0.0.1", 0).start()
+            host, port = runner.addresses[0][:2]
+            self._client = AskClient(
+                session, f"http://{host}:{port}", served_name=self._served_name, clock=self._clock
+            )
+            self._stack = stack.pop_all()
+            return host, port
 
     def update(self, backends: Sequence[BackendState]) -> None:
         """Take over which ranks there are and which may be used; call it on the proxy's loop."""
