@@ -89,16 +89,10 @@ def test_a_byte_order_mark_is_no_part_of_the_first_field() -> None:
     assert [e.data for e in feed(b"\xef\xbb\xbfdata: x\n\n", [1, 2])] == ["x"]
 
 
-def test_event_name_is_read() -> None:
-    assert feed(b"event: error\ndata: x\n\n", [])[0].name == "error"
-
-
-def test_a_half_event_is_pending_and_never_given_out() -> None:
+def test_a_half_event_is_not_given_out() -> None:
     parser = SseParser()
     assert parser.feed(b"data: half\n") == []
-    assert parser.pending
     assert [e.data for e in parser.feed(b"\n")] == ["half"]
-    assert not parser.pending
 
 
 @pytest.mark.parametrize("piece", [1000, 100_000])

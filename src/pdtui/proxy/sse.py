@@ -26,8 +26,6 @@ class Event:
     data: str | None
     raw: bytes
     """As it came, with the empty line that ends it (a last CR becomes CRLF where the stream was cut after it)."""
-    name: str = ""
-    """The `event` field."""
 
 
 class SseParser:
@@ -40,11 +38,6 @@ class SseParser:
         self._scan = 0
         self._skip_lf = False
         self._at_start = True
-
-    @property
-    def pending(self) -> bool:
-        """Whether an event was begun and not ended: at the end of a stream, whether it was cut."""
-        return bool(bytes(self._buffer).strip(b"\r\n"))
 
     def feed(self, data: bytes) -> list[Event]:
         """Return the events that `data` completes; raises `UpstreamLost` for one that is too long."""
@@ -88,7 +81,6 @@ class SseParser:
 def _parse(raw: bytes) -> Event | None:
     """Return the event of a block, None for empty lines alone."""
     data: list[str] = []
-    name = ""
     seen = False
     # Only CR, LF and CRLF end a line here: str.splitlines knows many more.
     for line in _LINE.split(raw.decode("utf-8", "replace")):
@@ -99,11 +91,9 @@ def _parse(raw: bytes) -> Event | None:
         value = value.removeprefix(" ")
         if field == "data":
             data.append(value)
-        elif field == "event":
-            name = value
     if not seen:
         return None
-    return Event("\n".join(data) if data else None, raw, name)
+    return Event("\n".join(data) if data else None, raw)
 
 
 def encode(data: str) -> bytes:
