@@ -36,6 +36,12 @@ _KEEP = 20.0
 _GAP = 0.1
 """Shortest time in seconds between two pictures: answers come in bursts."""
 
+_PAUSE = 1.0
+"""Shortest time in seconds between two turns of one device, whatever was answered."""
+
+_MOST = 64
+"""Devices of a node; a table that lists more is not believed."""
+
 _TICK = 2.0
 """Longest pause in seconds: values age and connections come back without anybody saying so."""
 
@@ -193,9 +199,10 @@ class NpuMonitor:
                 async with self._slots:
                     await self._call(agent, target, queries, fresh=fresh)
         except (AgentLost, TimeoutError):
-            again = self._clock.monotonic() + 1.0
-            target.due = {query: max(at, again) for query, at in target.due.items()}
+            pass  # Nothing was said about the NPU; what is known of it grows old.
         finally:
+            again = self._clock.monotonic() + _PAUSE
+            target.due = {query: max(at, again) for query, at in target.due.items()}
             target.asking = False
 
     async def _call(self, agent: NodeAgent, target: Target, queries: Sequence[Query], *, fresh: bool) -> None:
@@ -268,7 +275,7 @@ class NpuMonitor:
         """Add devices that the table lists and the platform's inventory does not."""
         table = self._table.good.value if self._table.good else None
         for chip in table.chips if table else ():
-            if chip.device not in self._devices:
+            if chip.device not in self._devices and len(self._devices) < _MOST:
                 self._add(chip.device)
 
     def _refresh_when_due(self) -> None:
