@@ -254,8 +254,8 @@ async def test_describe_shows_command_and_environment_but_no_secrets() -> None:
         await screen.press("d")
         assert "vllm serve /models/ds" in screen.text
         assert "HCCL_IF_IP=192.0.0.3" in screen.text
-        assert "HF_TOKEN=(hidden)" in screen.text
-        assert "--api-key (hidden)" in screen.text
+        assert "HF_TOKEN=***" in screen.text
+        assert "--api-key '***'" in screen.text
         assert "very-secret" not in screen.text
         assert "OMP_NUM_THREADS=10" in screen.text
 

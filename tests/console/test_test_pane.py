@@ -29,7 +29,7 @@ async def test_a_completion_shows_its_answer_and_what_each_leg_took() -> None:
     fleet.answer = [AskProgress(text="I am"), DONE]
     async with console(fleet, size=(240, 40)) as screen:
         await screen.press("t")
-        assert "test via embedded proxy" in screen.text
+        assert "test  via embedded proxy  ds_r1" in screen.text
         await screen.type("Who?")
         await screen.press("enter")
         assert fleet.asked[0].prompt == "Who?"

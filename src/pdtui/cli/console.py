@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import getpass
 import shlex
-import socket
 from pathlib import Path
 
 import click
@@ -35,13 +33,13 @@ def command(file: Path, read_only: bool, theme: str | None, glyphs: str, slow: b
     topology = _load(file)
     require_terminal(f"pdtui status {shlex.quote(str(file))}")
     prepare_textual(slow=slow)
+    from pdtui.cli.live import operator
     from pdtui.console.app import run_console
     from pdtui.fleet.engine import EngineThread
 
     plan = make_plan(topology)
     read_only = read_only or topology.safety.read_only
-    by = f"{getpass.getuser()}@{socket.gethostname()}"
-    with EngineThread(topology, plan, clock=SystemClock(), read_only=read_only, by=by) as handle:
+    with EngineThread(topology, plan, clock=SystemClock(), read_only=read_only, by=operator()) as handle:
         return run_console(
             handle,
             theme=_theme(theme),

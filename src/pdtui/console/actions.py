@@ -6,18 +6,19 @@ decides in the end; this only mirrors it, so that the footer does not promise wh
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Literal
 
 from textual.binding import Binding, BindingType
 
 from pdtui.console.selection import Selection
-from pdtui.console.strings import S
+from pdtui.console.strings import S, ranks_of
 from pdtui.fleet.snapshot import ALIVE_STATES, RankState, RankStatus, Snapshot
 
 Group = Literal["act", "look", "move", "log", "console"]
-Scope = Literal["screen", "npus", "ranks", "log", "app"]
+Scope = Literal["screen", "ranks", "log", "test", "prompt", "app"]
+Typing = Literal["", "test", "prompt"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,6 +30,8 @@ class Situation:
     read_only: bool = False
     headline_open: bool = False
     """There is a headline and the selection is not on its subject."""
+    typing: Typing = ""
+    """What letters go into: keys of the screen do nothing then."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,9 +116,9 @@ def _start(situation: Situation) -> Offer:
     if situation.selection.marks:
         label = S.offer_start_marked.format(n=len(ids))
     elif len(ids) == len(situation.snapshot.ranks):
-        label = S.offer_start_all.format(n=len(ids))
+        label = S.offer_start_all.format(ranks=ranks_of(len(ids)))
     else:
-        label = S.offer_start_stopped.format(n=len(ids))
+        label = S.offer_start_stopped.format(ranks=ranks_of(len(ids)))
     return Offer(label) if ids else Offer(S.actions["start"], S.why_none_stopped)
 
 
@@ -147,8 +150,8 @@ def _restart_failed(situation: Situation) -> Offer:
     if len(groups) == 1:
         group = groups.pop()
         size = sum(rank.group == group for rank in situation.snapshot.ranks)
-        return Offer(S.offer_failed_group.format(group=group, n=size))
-    return Offer(S.offer_failed.format(n=len(failed)))
+        return Offer(S.offer_failed_group.format(group=group, ranks=ranks_of(size)))
+    return Offer(S.offer_failed.format(ranks=ranks_of(len(failed))))
 
 
 def _needs_rank(name: str) -> Callable[[Situation], Offer]:
@@ -213,6 +216,10 @@ ACTIONS: tuple[Action, ...] = (
     Action("log_times", ("T",), "log", "log"),
     Action("log_copy", ("y",), "log", "log", footer=6),
     Action("log_save", ("o",), "log", "log", footer=6),
+    Action("test_send", ("enter",), "act", "test", footer=1),
+    Action("test_leave", ("escape",), "act", "test", key_label="esc", footer=2),
+    Action("prompt_keep", ("enter",), "look", "prompt", footer=1),
+    Action("prompt_drop", ("escape",), "look", "prompt", key_label="esc", footer=2),
     Action("theme", ("ctrl+t",), "console", "screen"),
     Action("palette", ("colon",), "console", "screen", key_label=":"),
     Action("help", ("question_mark",), "console", "screen", key_label="?"),
@@ -244,12 +251,13 @@ def footer(situation: Situation) -> list[tuple[Action, Offer]]:
 
     What cannot be done now is left out, except for what read-only forbids: that is shown dimmed.
     """
-    in_log = situation.selection.area == "detail" and situation.selection.tab == "log"
-    chosen: Iterable[Action] = (
-        action for action in ACTIONS if action.footer and (action.scope != "log") != in_log
-    )
-    if situation.selection.area != "ranks":
-        chosen = (action for action in chosen if action.scope != "ranks")
+    area, tab = situation.selection.area, situation.selection.tab
+    scopes: tuple[Scope, ...] = ("screen", "ranks") if area == "ranks" else ("screen",)
+    if situation.typing:
+        scopes = (situation.typing,)
+    elif area == "detail" and tab == "log":
+        scopes = ("log",)
+    chosen = (action for action in ACTIONS if action.footer and action.scope in scopes)
     shown = []
     for action in sorted(chosen, key=lambda action: action.footer):
         offer = action.available(situation)

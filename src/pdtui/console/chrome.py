@@ -12,7 +12,7 @@ from pdtui.console.describe import hbm_text
 from pdtui.console.lines import Line, wrap
 from pdtui.console.look import Look
 from pdtui.console.selection import TABS, Tab
-from pdtui.console.strings import S
+from pdtui.console.strings import S, ranks_of
 from pdtui.console.timing import clock_time, count, duration, latency
 from pdtui.fleet.snapshot import NodeState, NodeStatus, OperationStatus, OperationStep, ServingStatus, Snapshot
 from pdtui.readings.verdict import Verdict
@@ -154,7 +154,9 @@ def detail_title(subject: str, tab: Tab, note: str) -> Title:
         "events": S.tab_events,
         "test": S.tab_test,
     }
-    shown = [one for one in TABS if one != "test" or tab == "test"]
+    if tab == "test":
+        return Title(subject)
+    shown = [one for one in TABS if one != "test"]
     return Title(subject, tuple(names[one] for one in shown), shown.index(tab), note)
 
 
@@ -242,7 +244,7 @@ def _steps_around(operation: OperationStatus, most: int) -> Sequence[OperationSt
 
 def target_words(targets: Sequence[str]) -> str:
     """Return up to two targets by name, else how many."""
-    return " ".join(targets) if len(targets) <= 2 else S.targets_many.format(n=len(targets))
+    return " ".join(targets) if len(targets) <= 2 else ranks_of(len(targets))
 
 
 def footer_line(situation: Situation, look: Look, width: int, keys: Mapping[str, str]) -> Line:

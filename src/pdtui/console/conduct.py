@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Literal
 
 from pdtui.console.screens.dialog import Choice
-from pdtui.console.strings import S
+from pdtui.console.strings import S, ranks_of
 from pdtui.errors import ActionRefused, PdtuiError
 from pdtui.fleet.handle import FleetHandle
 from pdtui.fleet.intents import Intent, Preview, RestartRanks
@@ -74,4 +74,4 @@ class Conductor:
 
 
 def _label(preview: Preview) -> str:
-    return S.choice_group.format(n=len(preview.ids))
+    return S.choice_group.format(ranks=ranks_of(len(preview.ids)))

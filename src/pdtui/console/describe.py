@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import shlex
 from collections.abc import Sequence
 
@@ -14,8 +13,8 @@ from pdtui.fleet.snapshot import NodeStatus, NpuStatus, RankStatus, Snapshot
 from pdtui.readings.verdict import Verdict
 from pdtui.topology.model import Role
 from pdtui.topology.plan import Plan, RankPlan
+from pdtui.topology.redact import redacted
 
-_SECRET = re.compile(r"(TOKEN|SECRET|PASSWORD|PASSWD|CREDENTIAL|(?:^|[_-])(?:API[_-]?)?KEY)$", re.IGNORECASE)
 _VERDICT_STYLES = {Verdict.FAILED: "failed", Verdict.DEGRADED: "warning", Verdict.UNKNOWN: "unknown"}
 
 
@@ -75,30 +74,21 @@ def command_rows(planned: RankPlan | None) -> list[Row]:
     """Return the exact command and environment of a planned rank, secrets hidden."""
     if planned is None:
         return [Row(S.not_in_plan, "dim")]
+    argv, env = redacted(planned.argv, planned.env)
     rows = [heading(S.command)]
-    rows += [Row(line, indent=2 if number == 0 else 4) for number, line in enumerate(command_lines(planned.argv))]
+    rows += [Row(line, indent=2 if number == 0 else 4) for number, line in enumerate(command_lines(argv))]
     rows += [BLANK, heading(S.environment)]
-    for name, value in planned.env.items():
-        rows.append(Row(f"{name}={S.hidden if _SECRET.search(name) else value}", indent=2))
-    return rows
+    return rows + [Row(f"{name}={value}", indent=2) for name, value in env.items()]
 
 
 def command_lines(argv: Sequence[str]) -> list[str]:
-    """Return a command as shell words, one flag with its values a line, secrets hidden."""
+    """Return a command as shell words, one flag with its values a line."""
     lines: list[str] = []
-    hide = False
     for word in argv:
-        name, equals, _ = word.partition("=")
-        if word.startswith("--"):
-            hide = bool(_SECRET.search(name))
-            lines.append(f"{name}={S.hidden}" if hide and equals else shlex.quote(word))
-            hide = hide and not equals
-            continue
-        shown = S.hidden if hide else shlex.quote(word)
-        if lines:
-            lines[-1] += f" {shown}"
+        if word.startswith("--") or not lines:
+            lines.append(shlex.quote(word))
         else:
-            lines.append(shown)
+            lines[-1] += f" {shlex.quote(word)}"
     return lines
 
 

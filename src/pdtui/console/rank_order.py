@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 
 from pdtui.console.strings import S
 from pdtui.errors import UsageError
@@ -15,6 +16,7 @@ _ODD = frozenset({RankState.UNMANAGED, RankState.UNKEPT})
 _NUMBER = re.compile(r"(\d+)")
 
 
+@lru_cache(maxsize=4096)
 def natural(text: str) -> tuple[tuple[int, int, str], ...]:
     """Return a sort key that puts `decode/2` before `decode/10`."""
     return tuple((0, int(part), "") if part.isdigit() else (1, 0, part) for part in _NUMBER.split(text) if part)

@@ -56,6 +56,10 @@ def _actions() -> Mapping[str, str]:
         "cancel_operation": "cancel",
         "edit": "edit the file",
         "shell": "shell",
+        "test_send": "send",
+        "test_leave": "cancel, leave",
+        "prompt_keep": "keep",
+        "prompt_drop": "take back",
         "theme": "next theme",
         "palette": "palette",
         "help": "help",
@@ -161,7 +165,6 @@ class Strings:
     difference: str = "runs otherwise than the file says"
     command: str = "command"
     environment: str = "environment"
-    hidden: str = "(hidden)"
     flag_outdated: str = "outdated"
     flag_not_in_file: str = "not in the file"
     not_in_plan: str = "The file does not plan this rank; its command is not known."
@@ -215,7 +218,7 @@ class Strings:
     nothing_to_copy: str = "nothing to copy"
 
     # test completion
-    test_title: str = "test via embedded proxy"
+    test_title: str = "test  via embedded proxy  {model}"
     test_prompt: str = "> "
     test_hint: str = "Type a prompt, enter sends it, esc leaves."
     test_queue: str = "queue {t}"
@@ -241,7 +244,8 @@ class Strings:
             "cancelled": "cancelled",
         }
     )
-    targets_many: str = "{n} ranks"
+    one_rank: str = "1 rank"
+    many_ranks: str = "{n} ranks"
     submitted: str = "{title}: begun"
     cancel_asked: str = "asked to stop where it is: {operation}"
 
@@ -257,12 +261,12 @@ class Strings:
     why_no_rank: str = "no rank is selected"
     why_nothing_wrong: str = "nothing is wrong"
     offer_go: str = "go there"
-    offer_start_all: str = "start all ({n} ranks)"
-    offer_start_stopped: str = "start stopped ({n} ranks)"
+    offer_start_all: str = "start all ({ranks})"
+    offer_start_stopped: str = "start stopped ({ranks})"
     offer_start_marked: str = "start {n} marked"
     offer_marked: str = "{verb} {n} marked"
-    offer_failed_group: str = "restart failed (group {group}, {n} ranks)"
-    offer_failed: str = "restart failed ({n} ranks)"
+    offer_failed_group: str = "restart failed (group {group}, {ranks})"
+    offer_failed: str = "restart failed ({ranks})"
     refused: str = "{action}: {why}"
     polling: str = "reading the health of {what}"
     all_nodes: str = "all nodes"
@@ -280,7 +284,7 @@ class Strings:
     override: str = "o starts all the same; then give the reason:"
     overriding: str = "Blockers are passed over. Reason:"
     blocked: str = "blocked"
-    choice_group: str = "whole group ({n} ranks)"
+    choice_group: str = "whole group ({ranks})"
     choice_only: str = "only {ids}"
     choice_key: str = "g switches"
     quit_title: str = "quit"
@@ -329,3 +333,8 @@ class Strings:
 
 S: Final = Strings()
 """The catalogue in use."""
+
+
+def ranks_of(number: int) -> str:
+    """Return `1 rank`, `32 ranks`."""
+    return S.one_rank if number == 1 else S.many_ranks.format(n=number)

@@ -211,9 +211,7 @@ class MainScreen(ClusterView):
 
     def do_back(self) -> None:
         """Take back the last thing that narrows the view."""
-        if self._prompt_for:
-            self.leave_prompt()
-        elif self.has_class("-zoom"):
+        if self.has_class("-zoom"):
             self.set_class(False, "-zoom")
             self._lay_out()
         elif self.selection.area == "detail" and self.selection.tab == "log" and self.log_view.search_text:
@@ -227,6 +225,14 @@ class MainScreen(ClusterView):
         elif self.ranks.filter.text:
             self.ranks.set_filter(RankFilter())
         self._paint_chrome()
+
+    def do_test_send(self) -> None:
+        """Send the prompt."""
+        self.test.send()
+
+    def do_test_leave(self) -> None:
+        """Cancel the completion; without one, leave the pane."""
+        self.test.leave()
 
     @on(TestPane.Left)
     def _left_test(self) -> None:
@@ -285,7 +291,12 @@ class MainScreen(ClusterView):
             self.log_view.filter(event.value)
         self._paint_chrome()
 
-    def leave_prompt(self) -> None:
+    def do_prompt_keep(self) -> None:
+        """Take what is typed."""
+        prompt = self.query_one("#prompt-text", Input)
+        prompt.post_message(Input.Submitted(prompt, prompt.value))
+
+    def do_prompt_drop(self) -> None:
         """Put back what was before."""
         what, self._prompt_for = self._prompt_for, ""
         self.close_prompt()

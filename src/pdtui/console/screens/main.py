@@ -16,17 +16,17 @@ from textual.widgets import ContentSwitcher, Input
 
 from pdtui.clock import Clock
 from pdtui.console import chrome, describe
-from pdtui.console.actions import Situation
+from pdtui.console.actions import Situation, Typing
 from pdtui.console.chrome import Title
 from pdtui.console.conduct import Severity
 from pdtui.console.look import Look
 from pdtui.console.selection import Area, Selection, Tab
 from pdtui.console.strings import S
 from pdtui.console.widgets.divider import Divider
-from pdtui.console.widgets.field import field
 from pdtui.console.widgets.line_view import Bar, LineView
 from pdtui.console.widgets.log_view import LogView
 from pdtui.console.widgets.npu_grid import MODES, NpuGrid
+from pdtui.console.widgets.prompt import Prompt
 from pdtui.console.widgets.rank_list import RankList
 from pdtui.console.widgets.test_pane import TestPane
 from pdtui.console.widgets.text_view import TextView
@@ -102,9 +102,7 @@ class ClusterView(Screen[None]):
                     yield TextView(look, id="text")
                     yield TestPane(look, self.handle, id="test")
         yield Bar(look, id="operations")
-        with Horizontal(id="prompt"):
-            yield Bar(look, id="prompt-label")
-            yield field("prompt-text")
+        yield Prompt(look, id="prompt")
         yield Bar(look, id="notice")
         yield Bar(look, id="footer")
         yield Bar(look, id="too-small")
@@ -315,7 +313,14 @@ class ClusterView(Screen[None]):
 
     def situation(self) -> Situation:
         """Return what the availability of actions depends on."""
-        return Situation(self.snapshot, self.selection, self.read_only, self._headline_leads())
+        return Situation(self.snapshot, self.selection, self.read_only, self._headline_leads(), self.typing)
+
+    @property
+    def typing(self) -> Typing:
+        """What letters go into now."""
+        if self.query_one("#prompt").has_class("-open"):
+            return "prompt"
+        return "test" if self.selection.area == "detail" and self.selection.tab == "test" else ""
 
     def _headline_leads(self) -> bool:
         wrong = self.snapshot.headline
@@ -372,7 +377,7 @@ class ClusterView(Screen[None]):
     def _paint_detail_title(self) -> None:
         tab = self.selection.tab
         if tab == "test":
-            subject = S.test_title
+            subject = S.test_title.format(model=self.handle.topology.model.served_name)
         elif tab == "reasons" and self.selection.area == "npus" and self.selection.npu is not None:
             subject = S.npu_line.format(node=self.selection.node, npu=self.selection.npu)
         else:
@@ -424,17 +429,19 @@ class ClusterView(Screen[None]):
         bar = self._bar("prompt-label")
         line = bar.line().add(f" {label} ", self.look.styles.key)
         bar.styles.width = line.length
-        self.query_one("#prompt").styles.display = "block"
+        self.query_one("#prompt").set_class(True, "-open")
         bar.show(line)
         prompt = self.query_one("#prompt-text", Input)
         prompt.value = text
         prompt.cursor_position = len(text)
         prompt.focus()
+        self._paint_chrome()
 
     def close_prompt(self) -> None:
         """Give the focus back to the area."""
-        self.query_one("#prompt").styles.display = "none"
+        self.query_one("#prompt").set_class(False, "-open")
         self._focus_area()
+        self._paint_chrome()
 
 
 def _nothing() -> None:

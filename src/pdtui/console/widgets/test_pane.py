@@ -12,6 +12,7 @@ from textual.containers import Horizontal, Vertical
 from textual.message import Message
 from textual.widgets import Input
 
+from pdtui.console.actions import bindings
 from pdtui.console.look import Look
 from pdtui.console.rows import BLANK, Row, paragraphs
 from pdtui.console.strings import S
@@ -30,7 +31,7 @@ class TestPane(Vertical):
 
     __test__ = False
     BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("escape", "leave", show=False),
+        *bindings("test"),
         Binding("up", "scroll(-1)", show=False),
         Binding("down", "scroll(1)", show=False),
         Binding("pageup", "scroll(-10)", show=False),
@@ -72,14 +73,18 @@ class TestPane(Vertical):
         self.query_one(Input).focus()
 
     @on(Input.Submitted, "#test-prompt")
-    def send(self, event: Input.Submitted) -> None:
-        """Ask."""
+    def _submitted(self, event: Input.Submitted) -> None:
         event.stop()
-        prompt = event.value.strip()
+        self.send()
+
+    def send(self) -> None:
+        """Ask what is typed; an empty prompt asks nothing."""
+        field_ = self.query_one(Input)
+        prompt = field_.value.strip()
         if prompt:
             self._prompt = prompt
             self._progress = None
-            event.input.clear()
+            field_.clear()
             self._ask(prompt)
 
     @work(group="ask", exclusive=True, exit_on_error=False)
@@ -104,7 +109,7 @@ class TestPane(Vertical):
         if self.is_attached:
             self._show()
 
-    def action_leave(self) -> None:
+    def leave(self) -> None:
         """Cancel what is asked; with nothing asked, leave."""
         if self.asking:
             self.workers.cancel_group(self, "ask")
