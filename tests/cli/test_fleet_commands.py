@@ -1,0 +1,318 @@
+"""`status`, `start`, `stop`, `restart`, `logs` and `ask` as a shell sees them, on this machine without SSH."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import closing
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pdtui.cli.ask import Printer, trace_line
+from pdtui.cli.status import as_dict, as_text, healthy
+from pdtui.fleet.snapshot import Diagnosis, NodeState, NpuStatus, RankState
+from pdtui.proxy.interface import AskProgress
+from pdtui.readings.verdict import Reason, Verdict
+from tests.fleet.cluster import Cluster
+
+FILE = """
+pdtui: 1
+name: here
+platform: a3
+vllm_ascend: "0.22.1rc1"
+safety: {{protected: {protected}}}
+runtime: {{setup: [{folder}/setup.sh], state_dir: {folder}/state}}
+model: {{path: /models/none, served_name: tiny, kind: dense}}
+kv: {{connector: MooncakeConnectorV1}}
+nodes:
+  box: {{host: local, address: 127.0.0.1, nic: lo}}
+groups:
+  p:
+    {{role: prefill, nodes: [box], devices: [0], dp_size: 1, tp_size: 1,
+      api_port: {api}, rpc_port: 12321, kv_port: 14000}}
+  d:
+    {{role: decode, nodes: [box], devices: [1], dp_size: 1, tp_size: 1,
+      api_port: {api2}, rpc_port: 12421, kv_port: 14100}}
+"""
+
+SERVER = """#!{python}
+import http.server, sys
+print("Starting to load model", flush=True)
+if "{dies}" in sys.argv:
+    print("ERROR boom: no weights", flush=True)
+    sys.exit(3)
+class Handler(http.server.BaseHTTPRequestHandler):
+    def do_GET(self):
+        self.send_response(200 if self.path == "/health" else 404)
+        self.send_header("Content-Length", "0")
+        self.end_headers()
+    def log_message(self, *words):
+        pass
+port = int(sys.argv[sys.argv.index("--port") + 1])
+print("Application startup complete.", flush=True)
+http.server.HTTPServer(("0.0.0.0", port), Handler).serve_forever()
+"""
+
+
+def free_ports(count: int) -> list[int]:
+    """Return ports that nobody listens on now."""
+    sockets = [socket.socket() for _ in range(count)]
+    for one in sockets:
+        one.bind(("127.0.0.1", 0))
+    ports = [one.getsockname()[1] for one in sockets]
+    for one in sockets:
+        one.close()
+    return ports
+
+
+class Box:
+    """This machine as a cluster of two ranks."""
+
+    def __init__(self, folder: Path, *, protected: bool = False) -> None:
+        self.folder = folder
+        self.ports = free_ports(2)
+        (folder / "bin").mkdir()
+        self.serve()
+        (folder / "setup.sh").write_text(f"export PATH={folder}/bin:$PATH\n")
+        (folder / "home").mkdir()
+        self.file = folder / "here.yaml"
+        self.file.write_text(
+            FILE.format(
+                folder=folder, protected=str(protected).lower(), api=self.ports[0], api2=self.ports[1]
+            )
+        )  # fmt: skip
+
+    def serve(self, dies: str = "--never") -> None:
+        """Install the server; with a word of `dies` in its command line it ends at once."""
+        server = self.folder / "bin" / "vllm"
+        server.write_text(SERVER.format(python=sys.executable, dies=dies))
+        server.chmod(0o755)
+
+    def begin(self, *words: str) -> subprocess.Popen[str]:
+        argv = [sys.executable, "-m", "pdtui", *(str(self.file) if word == "FILE" else word for word in words)]
+        env = {**os.environ, "XDG_STATE_HOME": str(self.folder / "xdg"), "HOME": str(self.folder / "home")}
+        return subprocess.Popen(
+            argv,
+            env=env,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+
+    def run(self, *words: str) -> tuple[int, str, str]:
+        with self.begin(*words) as process:
+            out, err = process.communicate(timeout=60)
+            return process.returncode, out, err
+
+    def status(self) -> dict[str, Any]:
+        found: dict[str, Any] = json.loads(self.run("status", "FILE", "--json")[1])
+        return found
+
+
+@pytest.fixture
+def box(tmp_path: Path) -> Iterator[Box]:
+    made = Box(tmp_path)
+    yield made
+    made.run("stop", "FILE", "all", "--grace", "2")
+
+
+def test_start_status_logs_restart_stop(box: Box) -> None:
+    code, out, err = box.run("start", "FILE", "--reason", "first day")
+    assert code == 0, err
+    assert [line.split()[:3] for line in out.splitlines()[1:]] == [["p/0", "box", "ok"], ["d/0", "box", "ok"]]
+    code, out, err = box.run("status", "FILE")
+    assert code == 1  # This machine has no NPUs.
+    assert out.startswith("here  SERVING since ")
+    assert "npu-smi" in out
+    code, out, err = box.run("logs", "FILE", "p/0", "-n", "2")
+    assert (code, out) == (0, "Starting to load model\nApplication startup complete.\n")
+    code, out, err = box.run("logs", "FILE", "p", "d", "-n", "1")
+    assert {line.split()[0] for line in out.splitlines()} == {"p/0", "d/0"}
+    first = box.status()["ranks"][0]
+    code, out, err = box.run("restart", "FILE", "p/0", "--json")
+    assert code == 0, err
+    assert (
+        json.loads(out)["ranks"] == [{"id": "p/0", "node": "box", "ok": True, "detail": "ready after 0 s"}]
+        or (json.loads(out)["ranks"][0]["ok"])
+    )
+    second = box.status()["ranks"][0]
+    assert (first["run"], second["run"]) == (1, 2)
+    assert first["pid"] != second["pid"]
+    assert box.run("logs", "FILE", "p/0", "--previous", "-n", "1")[0] == 0
+    code, out, err = box.run("stop", "FILE", "all")
+    assert code == 0, err
+    assert {rank["state"] for rank in box.status()["ranks"]} == {"stopped"}
+    entries = [json.loads(line) for line in (box.folder / "xdg/pdtui/here/journal.jsonl").read_text().splitlines()]
+    assert [entry["event"] for entry in entries if entry["event"] != "ready"] == [
+        "start", "start ended", "restart", "restart ended", "stop", "stop ended",
+    ]  # fmt: skip
+    assert entries[0]["reason"] == "first day"
+
+
+def test_rank_that_dies_at_its_start_fails_with_its_words(box: Box) -> None:
+    box.serve(dies=str(box.ports[1]))
+    code, out, _ = box.run("start", "FILE")
+    assert code == 1
+    assert out.splitlines()[1].split()[:3] == ["d/0", "box", "failed"]
+    assert "exit 3" in out
+    code, out, _ = box.run("status", "FILE")
+    assert code == 1
+    assert "d/0 failed at" in out.splitlines()[1]
+    rank = box.status()["ranks"][1]
+    assert (rank["state"], rank["exit_status"]) == ("failed", 3)
+    assert rank["diagnosis"]["summary"]
+    code, out, _ = box.run("restart", "FILE", "failed", "--dry-run")
+    assert code == 0
+    assert "# d/0 on box" in out
+    assert "exec vllm serve" in out
+    assert "p/0" not in out
+
+
+def test_interrupted_start_leaves_ranks_and_says_so(box: Box) -> None:
+    (box.folder / "bin" / "vllm").write_text("#!/bin/sh\nexec sleep 1000\n")
+    process = box.begin("start", "FILE", "p")
+    assert process.stderr is not None
+    for line in process.stderr:
+        if "p/0" in line:
+            break
+    time.sleep(0.1)
+    process.send_signal(signal.SIGINT)
+    out, err = process.communicate(timeout=30)
+    assert process.returncode == 130
+    assert "left as they are" in err
+    assert out == ""
+    assert box.status()["ranks"][0]["state"] == "starting"
+    assert box.run("stop", "FILE", "p")[0] == 0
+
+
+def test_start_that_takes_too_long_exits_1_and_leaves_it(box: Box) -> None:
+    (box.folder / "bin" / "vllm").write_text("#!/bin/sh\nexec sleep 1000\n")
+    code, out, _ = box.run("start", "FILE", "p", "--timeout", "2")
+    assert code == 1
+    assert "not ready within 2 s; left as it is" in out
+
+
+def test_taken_port_is_named_with_its_owner(box: Box) -> None:
+    with closing(socket.create_server(("127.0.0.1", box.ports[0]))):
+        code, out, err = box.run("start", "FILE")
+        assert (code, out) == (1, "")
+        assert f"port:box:{box.ports[0]}" in err
+        assert f"pid {os.getpid()}" in err
+        code, out, err = box.run("start", "FILE", "--dry-run", "--json")
+        assert code == 1
+        assert json.loads(out)["blockers"][0]["id"] == f"port:box:{box.ports[0]}"
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("stop", "FILE"), "TARGET"),
+        (("restart", "FILE"), "TARGET"),
+        (("start", "FILE", "p/7"), "did you mean 'p/0'?"),
+        (("start", "FILE", "--override", "port:box:1"), "--reason"),
+        (("status", "/none.yaml"), "/none.yaml"),
+        (("logs", "FILE", "p", "-f", "--previous"), "exclude"),
+        (("ask", "FILE"), "PROMPT"),
+        (("start", "FILE", "--timeout", "x"), "timeout"),
+    ],
+)
+def test_usage_errors_exit_2(box: Box, words: tuple[str, ...], said: str) -> None:
+    code, out, err = box.run(*words)
+    assert (code, out) == (2, "")
+    assert said in err
+    assert "Traceback" not in err
+
+
+def test_protected_cluster_wants_its_name_without_a_terminal(tmp_path: Path) -> None:
+    box = Box(tmp_path, protected=True)
+    code, out, err = box.run("stop", "FILE", "all")
+    assert (code, out) == (2, "")
+    assert "--confirm here" in err
+    assert box.run("stop", "FILE", "all", "--confirm", "there")[0] == 2
+    assert box.run("stop", "FILE", "all", "--confirm", "here")[0] == 0
+
+
+def test_unreachable_node_is_named_and_everything_ends(box: Box) -> None:
+    port = free_ports(1)[0]
+    text = box.file.read_text().replace("host: local", "host: 127.0.0.1")
+    empty = box.folder / "empty"
+    empty.touch()
+    box.file.write_text(f"ssh: {{port: {port}, known_hosts: {empty}, config: {empty}}}\n" + text)
+    for words in (("status", "FILE"), ("start", "FILE"), ("logs", "FILE", "p"), ("ask", "FILE", "hello")):
+        code, _, err = box.run(*words)
+        assert code == 1, err
+        assert "box: 127.0.0.1: connection refused" in err
+        assert "Traceback" not in err
+    code, out, _ = box.run("stop", "FILE", "p", "--json")
+    assert code == 1
+    assert "unreachable" in json.loads(out)["ranks"][0]["detail"]
+
+
+def test_ask_of_a_stopped_cluster_says_so(box: Box) -> None:
+    code, out, err = box.run("ask", "FILE", "hello")
+    assert (code, out) == (1, "")
+    assert "the cluster is STOPPED" in err
+
+
+async def test_status_text_and_json(tmp_path: Path) -> None:
+    cluster = Cluster(tmp_path)
+    async with cluster.fleet() as fleet:
+        fleet.store.put_rank(
+            replace(
+                fleet.store.ranks["decode/3"],
+                state=RankState.FAILED,
+                exit_status=1,
+                diagnosis=Diagnosis("lost its group", "decode/1"),
+            )
+        )
+        bad = NpuStatus(9, Verdict.FAILED, (Reason(Verdict.FAILED, "vnic link DOWN"),), rank="decode/1")
+        fleet.store.set_npus("node3", (bad,), 1.0, "")
+        fleet.store.update_node("node4", state=NodeState.FAILED, error="host key unknown", remedy="ssh-keyscan")
+        fleet.store.publish()
+        snapshot = fleet.snapshot
+        assert not healthy(snapshot)
+        lines = as_text(snapshot)
+        await asyncio.sleep(0)
+    assert lines[1].startswith("decode/3 failed at ")
+    assert lines[4].split()[:3] == ["node4", "192.0.0.4", "failed"]
+    assert "host key unknown (ssh-keyscan)" in lines[4]
+    assert ["node3/9", "failed", "decode/1", "vnic", "link", "DOWN"] in [line.split() for line in lines]
+    ranks = lines[lines.index("") :]
+    first = next(index for index, line in enumerate(ranks) if line.startswith("RANK"))
+    assert ranks[first + 1].startswith("decode/3  node4  failed")
+    assert ranks[first + 1].endswith("exit 1, lost its group")
+    found: Any = json.loads(json.dumps(as_dict(snapshot)))
+    assert set(found) == {"schema_version", "cluster", "made_at", "serving", "nodes", "ranks"}
+    assert set(found["nodes"][0]) == {"name", "host", "state", "error", "remedy", "npus"}
+    assert set(found["nodes"][2]["npus"][0]) == {
+        "id", "verdict", "link", "net_health", "health", "hbm_used_mb", "hbm_total_mb", "temperature_c",
+        "observed_at", "reasons",
+    }  # fmt: skip
+    assert {"id", "state", "stage", "pid", "exit_status", "since", "flags", "diagnosis"} <= set(found["ranks"][0])
+
+
+def test_answer_is_printed_as_it_grows(capsys: pytest.CaptureFixture[str]) -> None:
+    printer = Printer(silent=False)
+    for text in ("I", "I am", "I am", "I am here"):
+        printer.take(AskProgress(text=text))
+    printer.finish(AskProgress(text="I am here.", done=True))
+    assert capsys.readouterr().out == "I am here.\n"
+    answer = AskProgress(
+        prefill="p1/1", decode="decode/22", queue_s=0.002, prefill_s=0.212, transfer_s=0.031, ttft_s=0.25,
+        tokens=64, tokens_per_s=24.12, finish_reason="stop", done=True,
+    )  # fmt: skip
+    assert trace_line(answer) == (
+        "p1/1 -> decode/22  queue 2 ms  prefill 212 ms  transfer 31 ms  first token 250 ms  "
+        "24.1 tok/s  64 tokens  stop"
+    )
