@@ -6,15 +6,15 @@ import asyncio
 import hashlib
 import os
 import signal
-from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import AsyncExitStack
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
+from contextlib import AsyncExitStack, aclosing, asynccontextmanager
 from pathlib import Path
 
 import pytest
 
 from pdtui.clock import SystemClock
 from pdtui.remote.client import AgentClient
-from pdtui.remote.interface import RankSpec, Transport
+from pdtui.remote.interface import LogChunk, RankSpec, Transport
 from pdtui.remote.transports.local import LocalTransport
 from pdtui.remote.transports.ssh import JumpHosts, SshTransport
 from pdtui.topology.model import SshOptions
@@ -126,6 +126,15 @@ async def connect(state: Path) -> AsyncIterator[Connect]:
     for client in clients:
         await client.close()
     await local.close()
+
+
+@asynccontextmanager
+async def following(agent: AgentClient, path: Path, **options: int) -> AsyncIterator[AsyncIterator[LogChunk]]:
+    """Follow a file, from its start if nothing else is said, and stop when the block ends."""
+    stream = agent.follow(str(path), **({"offset": 0} | options))
+    assert isinstance(stream, AsyncGenerator)
+    async with aclosing(stream):
+        yield stream
 
 
 def spec(cluster: str, script: str = "exec sleep 1000", rank: str = "decode/0") -> RankSpec:

@@ -1,4 +1,4 @@
-"""Ranks with real processes that are really killed: one process whatever happens, and nothing left after a stop."""
+"""Ranks with real processes that are really killed: one process whatever happens, nothing left after a stop."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ import pytest
 from pdtui.clock import SystemClock
 from pdtui.errors import AgentError
 from pdtui.remote.client import AgentClient
-from pdtui.remote.interface import ProcessState, RankRecord
+from pdtui.remote.interface import Command, ProcessState, RankRecord
 from pdtui.remote.transports.local import LocalTransport
 from tests.remote.conftest import Connect, carriers, spec
 from tests.support.sshd import free_port
@@ -36,13 +36,11 @@ async def only(agent: AgentClient, cluster: str) -> RankRecord:
 async def until(agent: AgentClient, cluster: str, state: ProcessState) -> RankRecord:
     """Wait for a state."""
 
-    async def probe() -> RankRecord | None:
-        record = await only(agent, cluster)
-        return record if record.state is state else None
+    async def probe() -> list[RankRecord]:
+        return [record for record in await agent.ranks(cluster) if record.state is state]
 
-    record = await eventually(probe, what=state)
-    assert record is not None
-    return record
+    found: list[RankRecord] = await eventually(probe, what=state)
+    return found[0]
 
 
 @pytest.mark.parametrize("racers", [20, 30])
@@ -102,7 +100,8 @@ async def test_a_rank_runs_on_after_its_keepers_death_and_keeps_logging(connect:
     size = Path(record.log).stat().st_size
     await eventually(lambda: Path(record.log).stat().st_size > size + 100)
     lines = Path(record.log).read_text().splitlines()
-    assert lines[:20] == [f"line {n}" for n in range(1, 21)]
+    assert len(lines) > 10
+    assert lines == [f"line {n}" for n in range(1, len(lines) + 1)]
 
 
 async def test_five_runs_are_kept(connect: Connect, cluster: str) -> None:
@@ -133,7 +132,8 @@ async def test_the_environment_is_that_of_an_interactive_login(connect: Connect,
 
 async def test_a_rank_gets_default_signals_and_no_stray_descriptors(connect: Connect, cluster: str) -> None:
     agent = await connect()
-    script = f'exec {sys.executable} -c \'import os;print(open("/proc/self/status").read());print(os.listdir("/proc/self/fd"))\''
+    program = 'import os;print(open("/proc/self/status").read());print(os.listdir("/proc/self/fd"))'
+    script = f"exec {sys.executable} -c '{program}'"
     record = (await agent.start_rank(spec(cluster, script))).record
     await until(agent, cluster, ProcessState.EXITED)
     text = Path(record.log).read_text()
@@ -224,12 +224,10 @@ async def test_a_stop_does_not_touch_a_newer_start(connect: Connect, cluster: st
 async def test_killing_the_agent_during_a_start_leaves_one_rank(connect: Connect, cluster: str) -> None:
     for attempt in range(6):
         agent = await connect()
-        (info,) = [p for p in await agent.processes(match=["pdtui needs Python"]) if p.pid not in carriers("no")][
-            -1:
-        ]
+        pid = int((await agent.run(Command(("sh", "-c", "echo $PPID")))).stdout)
         task = asyncio.create_task(agent.start_rank(spec(cluster, rank=f"decode/{attempt}")))
         await asyncio.sleep(0.004 * attempt)
-        os.kill(info.pid, signal.SIGKILL)
+        os.kill(pid, signal.SIGKILL)
         await asyncio.gather(task, return_exceptions=True)
         other = await connect()
         await other.start_rank(spec(cluster, rank=f"decode/{attempt}"))

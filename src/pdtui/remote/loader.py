@@ -1,8 +1,8 @@
 """Bring the agent to life at the far end of a channel: nothing is installed, nothing is left behind.
 
 `python3 -u -c LOADER` reads exactly N bytes from its stdin, checks their SHA-256, executes them, and the agent
-goes on with the same buffered reader. (`python3 -u -` reads to end of file and would run a cut upload; a whole agent
-as an argument does not fit the kernel's 128 KiB a word.)
+goes on with the same buffered reader. (`python3 -u -` reads to end of file and would run a cut upload; a whole
+agent as an argument does not fit the kernel's 128 KiB a word.)
 """
 
 from __future__ import annotations

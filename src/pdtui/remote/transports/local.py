@@ -43,33 +43,32 @@ class LocalTransport:
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
-        self._open: dict[asyncio.subprocess.Process, asyncio.Task[ExitInfo]] = {}
+        self._open: dict[asyncio.SubprocessTransport, asyncio.Task[ExitInfo]] = {}
 
     async def open(self, argv: Sequence[str]) -> Channel:
         """Start a process. Raises `ConnectError`."""
+        loop = asyncio.get_running_loop()
         try:
-            process = await asyncio.create_subprocess_exec(
+            transport, protocol = await loop.subprocess_exec(
+                lambda: asyncio.subprocess.SubprocessStreamProtocol(LINE_LIMIT, loop),
                 *argv,
                 stdin=asyncio.subprocess.PIPE,
                 stdout=asyncio.subprocess.PIPE,
                 stderr=asyncio.subprocess.PIPE,
-                limit=LINE_LIMIT,
                 start_new_session=True,
             )
         except OSError as error:
-            kind = "no_python" if "python" in str(argv[0]) else "protocol"
-            raise ConnectError(
-                f"{argv[0]} cannot be started: {error.strerror}",
-                kind="no_python" if kind == "no_python" else "protocol",
-                remedy="install Python 3.6 or newer" if kind == "no_python" else "check runtime.exec and ssh.sudo",
-            ) from error
+            raise _not_started(argv[0], error) from error
+        process = asyncio.subprocess.Process(transport, protocol, loop)
         assert process.stdin is not None  # noqa: S101
         assert process.stdout is not None  # noqa: S101
         task = asyncio.create_task(self._wait(process))
-        self._open[process] = task
+        self._open = {known: task for known, task in self._open.items() if not known.is_closing()}
+        self._open[transport] = task
         return Channel(process.stdout, PipeWriter(process.stdin), task)
 
-    async def _wait(self, process: asyncio.subprocess.Process) -> ExitInfo:
+    @staticmethod
+    async def _wait(process: asyncio.subprocess.Process) -> ExitInfo:
         """Collect the last of stderr and the exit status."""
         assert process.stderr is not None  # noqa: S101
         kept = b""
@@ -78,7 +77,6 @@ class LocalTransport:
         status = await process.wait()
         if process.stdin is not None:
             process.stdin.close()
-        self._open.pop(process, None)
         if status < 0:
             return ExitInfo(None, signal.Signals(-status).name, decode(kept))
         return ExitInfo(status, None, decode(kept))
@@ -89,15 +87,28 @@ class LocalTransport:
 
     async def close(self) -> None:
         """End all processes: end of file first, then by signal."""
-        tasks = dict(self._open)
-        for process in tasks:
-            if process.stdin is not None:
-                process.stdin.close()
+        for transport in self._open:
+            stdin = transport.get_pipe_transport(0)
+            if stdin is not None:
+                stdin.close()
         try:
             async with self._clock.timeout(CLOSE_TIMEOUT):
-                await asyncio.gather(*(asyncio.shield(task) for task in tasks.values()), return_exceptions=True)
+                tasks = (asyncio.shield(task) for task in self._open.values())
+                await asyncio.gather(*tasks, return_exceptions=True)
         except TimeoutError:
-            for process in tasks:
-                if process.returncode is None:
-                    os.killpg(process.pid, signal.SIGKILL)
-            await asyncio.gather(*tasks.values(), return_exceptions=True)
+            for transport in self._open:
+                if transport.get_returncode() is None:
+                    os.killpg(transport.get_pid(), signal.SIGKILL)
+        for transport in self._open:
+            transport.close()  # also pipes that nobody has read to their end: the process's wait waits for them
+        await asyncio.gather(*self._open.values(), return_exceptions=True)
+        self._open.clear()
+        await asyncio.sleep(0)  # the pipes are closed by the next turn of the loop
+
+
+def _not_started(program: str, error: OSError) -> ConnectError:
+    """Return why a process cannot be started here."""
+    message = f"{program} cannot be started: {error.strerror}"
+    if "python" in program:
+        return ConnectError(message, kind="no_python", remedy="install Python 3.6 or newer")
+    return ConnectError(message, kind="no_container", remedy="check runtime.exec and ssh.sudo")
