@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from pdtui.errors import ActionRefused
+from pdtui.errors import ActionRefused, AgentError
 from pdtui.fleet.fleet import Fleet
 from pdtui.fleet.intents import RestartRanks, StartRanks, StopRanks
 from pdtui.fleet.snapshot import OperationStatus, RankState
-from pdtui.remote.interface import Listener, RankSpec
+from pdtui.remote.interface import Listener, RankRecord, RankSpec
 from tests.fleet.cluster import ALL, DECODE, Cluster
 from tests.support.memory_node import Behaviour
 
@@ -309,3 +309,29 @@ async def test_connection_lost_during_a_start_is_waited_for_then_named(cluster: 
         assert steps(done)["p1/0"][0] == "done"
         assert steps(done)["p2/0"][0] == "failed"
         assert "node2 is unreachable" in steps(done)["p2/0"][1]
+
+
+async def test_leftovers_of_a_dead_rank_block_a_start_and_a_stop_ends_them(cluster: Cluster) -> None:
+    async with cluster.fleet() as fleet:
+        await start(cluster, fleet, ("p1/0",))
+        cluster.nodes["node1"].kill("tiny", "p1/0", leaving=(1234, 1235))
+        await cluster.until(lambda: cluster.states(fleet)["p1/0"] is RankState.FAILED)
+        assert fleet.store.ranks["p1/0"].difference == ("processes left of its last run: pid 1234, 1235",)
+        preview = await cluster.drive(fleet.preview(StartRanks(("p1/0",))))
+        assert [blocker.id for blocker in preview.blockers] == ["leftover:node1:p1/0"]
+        done = await cluster.drive(fleet.wait(await cluster.drive(fleet.submit(RestartRanks(("p1/0",))))))
+        assert done.state == "done", done
+        assert fleet.store.ranks["p1/0"].run == 2
+
+
+async def test_ranks_that_cannot_be_read_are_said_once(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
+    async with cluster.fleet() as fleet:
+        agent = fleet.agent("node1")
+
+        async def refuse(_cluster: str) -> list[RankRecord]:
+            raise AgentError("disk error", code="system")
+
+        monkeypatch.setattr(agent, "ranks", refuse)
+        await cluster.clock.advance(30)
+        said = [event.message for event in fleet.snapshot.events if event.subject == "node1"]
+        assert said.count("ranks cannot be read: disk error") == 1

@@ -102,9 +102,11 @@ class MemoryNode:
         for link in self.links:
             link.refresh()
 
-    def kill(self, cluster: str, rank: str, signal: int = 9) -> None:
-        """End a rank's processes from outside."""
-        self._exit((cluster, rank), status=-signal, asked=False)
+    def kill(self, cluster: str, rank: str, signal: int = 9, *, leaving: tuple[int, ...] = ()) -> None:
+        """End a rank's process from outside; `leaving` are processes of it that live on."""
+        key = (cluster, rank)
+        self._exit(key, status=-signal, asked=False)
+        self._records[key] = replace(self._records[key], processes=leaving)
 
     def kill_keeper(self, cluster: str, rank: str) -> None:
         """End a rank's keeper; the rank lives on."""
@@ -209,7 +211,11 @@ class MemoryNode:
             self._settle()
             process = self._processes.get(key)
             if process is None:
-                return StopResult("not_running", False, (), self._records.get(key))
+                record = self._records.get(key)
+                if record is None or not record.processes:
+                    return StopResult("not_running", False, (), record)
+                self._records[key] = replace(record, processes=(), stop_requested=True)
+                return StopResult("stopped", True, (), self._records[key])
             if process.behaviour.ignores_term:
                 await self.clock.sleep(grace)
             self._exit(key, status=-9 if process.behaviour.ignores_term else 0, asked=True)

@@ -56,6 +56,8 @@ async def look(link: NodeLink, cluster: str, clock: Clock) -> Look:
     if agent is None:
         error = link.status.error
         return Look(error=error.message if error else "not connected yet", remedy=error.remedy if error else "")
+    if agent.facts.state_dir_error:
+        return Look(state_dir_error=agent.facts.state_dir_error)
     try:
         async with clock.timeout(LOOK_TIMEOUT):
             records, listeners = await asyncio.gather(agent.ranks(cluster), agent.ports())
@@ -63,10 +65,7 @@ async def look(link: NodeLink, cluster: str, clock: Clock) -> Look:
         return Look(error=f"no answer within {LOOK_TIMEOUT:.0f} s")
     except RemoteError as error:
         return Look(error=error.message, remedy=error.remedy)
-    facts = agent.facts
-    return Look(
-        state_dir_error=facts.state_dir_error, records={r.rank: r for r in records}, listeners=tuple(listeners)
-    )
+    return Look(records={record.rank: record for record in records}, listeners=tuple(listeners))
 
 
 def find(
@@ -91,6 +90,10 @@ def find(
         record = seen.records.get(rank.id)
         if record is not None and record.state in ALIVE and not restarting:
             continue
+        if record is not None and record.processes and not restarting:
+            add(rank, _leftover_blocker(rank, record))
+        if record is not None and record.processes and not restarting:
+            add(rank, _leftover(rank, record))
         for blocker in _of_rank(rank, seen, topology, plan, nodes[rank.node]):
             add(rank, blocker)
         if not restarting and topology.model.kind == "moe":
@@ -116,7 +119,7 @@ def _of_rank(rank: RankPlan, seen: Look, topology: Topology, plan: Plan, node: N
 
 
 def _ports(rank: RankPlan, seen: Look, topology: Topology, plan: Plan) -> Iterable[Blocker]:
-    ours = {pid for record in seen.records.values() if record.state in ALIVE for pid in record.processes}
+    ours = {pid for record in seen.records.values() for pid in record.processes}
     tag = f"{topology.name}:"
     for port, use in ports_of(rank, plan):
         for held in seen.listeners:
@@ -145,7 +148,8 @@ def ports_of(rank: RankPlan, plan: Plan) -> tuple[tuple[int, str], ...]:
 
 
 def _devices(rank: RankPlan, seen: Look, node: NodeStatus) -> Iterable[Blocker]:
-    taken = {d for record in seen.records.values() if record.state in ALIVE for d in record.devices}
+    # A rank whose server was killed leaves its engine and workers: ours as well, though it has ended.
+    taken = {d for r in seen.records.values() if r.state in ALIVE or r.processes for d in r.devices}
     ended = max((r.ended or 0.0 for r in seen.records.values()), default=0.0) - node.clock_offset
     npus = {npu.id: npu for npu in node.npus}
     for device in rank.devices:
@@ -174,6 +178,24 @@ def _occupied(node: str, npu: NpuStatus) -> Iterable[Blocker]:
             f"NPU {npu.id} of {node} holds {used} without a process that owns it",
             "leftovers of an earlier run: wait a minute, else find them with npu-smi info on the host",
         )
+
+
+def _leftover_blocker(rank: RankPlan, record: RankRecord) -> Blocker:
+    pids = ", ".join(map(str, record.processes[:8]))
+    return Blocker(
+        f"leftover:{rank.node}:{rank.id}",
+        f"processes of the last run of {rank.id} live on (pid {pids}), although its server is gone",
+        f"restart {rank.id}, or stop it first: both end them",
+    )
+
+
+def _leftover(rank: RankPlan, record: RankRecord) -> Blocker:
+    pids = ", ".join(map(str, record.processes))
+    return Blocker(
+        f"leftover:{rank.node}:{rank.id}",
+        f"processes of the last run of {rank.id} are still there on {rank.node}: pid {pids}",
+        f"stop {rank.id}: that ends them",
+    )
 
 
 def _group_blocker(group: str, joined: int) -> Blocker:

@@ -133,6 +133,8 @@ def status_of(rank: RankPlan, memory: RankMemory, view: View) -> RankStatus:
     elif record is not None and memory.alive and record.digest != rank.digest:
         flags.append("outdated")
         difference = (*argv_difference(rank.argv, record.argv), *env_difference(rank.env, record.env))
+    elif record is not None and record.processes and not memory.alive:
+        difference = (f"processes left of its last run: pid {', '.join(map(str, record.processes))}",)
     return RankStatus(
         id=rank.id,
         group=rank.group,

@@ -112,6 +112,7 @@ class RankWatcher:
         self._metrics_at: dict[str, float] = {}
         self._health_at: dict[str, float] = {}
         self._listeners: Sequence[Listener] = ()
+        self._complaint = ""
         self._diagnosing: set[asyncio.Task[None]] = set()
         self.stopping: set[str] = set()
         """Ranks that are being stopped from here."""
@@ -173,20 +174,30 @@ class RankWatcher:
             async with self._clock.timeout(POLL_TIMEOUT):
                 await self._poll(agent)
         except TimeoutError:
-            self._store.event("warning", self._link.name, f"no answer about ranks within {POLL_TIMEOUT:.0f} s")
+            self._complain(f"no answer about ranks within {POLL_TIMEOUT:.0f} s")
         except RemoteError as error:
             if self._link.rank_agent is agent:
-                self._store.event("warning", self._link.name, f"ranks cannot be read: {error.message}")
+                self._complain(f"ranks cannot be read: {error.message}")
         else:
+            self._complaint = ""
             self.answered = True
             self._polled.set()
+
+    def _complain(self, message: str) -> None:
+        """Say once why ranks cannot be read; what was known of them ages."""
+        self.answered = True
+        if message != self._complaint:
+            self._complaint = message
+            self._store.event("warning", self._link.name, message)
 
     async def _poll(self, agent: NodeAgent) -> None:
         now = self._clock.monotonic()
         if now - self._offset_at >= OFFSET_INTERVAL:
             self._offset = await agent.clock_offset()
             self._offset_at = now
-        records = {record.rank: record for record in await agent.ranks(self._cluster)}
+        # Without a folder for records nothing was started here; the ports still tell what runs.
+        found = () if agent.facts.state_dir_error else await agent.ranks(self._cluster)
+        records = {record.rank: record for record in found}
         await self._read_ports(agent, records, now)
         self._take_records(records)
         asked: list[RankPlan] = []
