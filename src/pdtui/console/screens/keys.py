@@ -129,7 +129,7 @@ class MainScreen(ClusterView):
     def do_go(self) -> None:
         """Go to what the headline is about; when there already, open the detail."""
         wrong = self.snapshot.headline
-        if wrong is not None and self._headline_leads():
+        if wrong is not None and self.headline_leads():
             self.go_to_subject(wrong.subject)
         elif self.selection.area == "npus":
             self.open_tab("reasons", focus=True)
@@ -142,7 +142,7 @@ class MainScreen(ClusterView):
             if not self.ranks.select(subject):
                 self.ranks.set_filter(RankFilter())
                 self.ranks.select(subject)
-            self._select_rank(subject)
+            self.select_rank(subject)
             self.enter_area("ranks")
             return
         name, _, npu = subject.partition("/")
@@ -194,7 +194,7 @@ class MainScreen(ClusterView):
     def do_mode(self) -> None:
         """Show another value in the grid."""
         self.grid.next_mode()
-        self._paint_chrome()
+        self.paint_chrome()
 
     def do_zoom(self) -> None:
         """Give the detail pane the whole screen, or take it back."""
@@ -214,9 +214,9 @@ class MainScreen(ClusterView):
         if self.has_class("-zoom"):
             self.set_class(False, "-zoom")
             self._lay_out()
-        elif self.selection.area == "detail" and self.selection.tab == "log" and self.log_view.search_text:
+        elif self.selection.area == "detail" and self.selection.tab == "log" and self.log_view.finder.search_text:
             self.log_view.search("")
-        elif self.selection.area == "detail" and self.selection.tab == "log" and self.log_view.only_text:
+        elif self.selection.area == "detail" and self.selection.tab == "log" and self.log_view.finder.only_text:
             self.log_view.filter("")
         elif self.selection.area != "ranks":
             self.enter_area("ranks")
@@ -224,7 +224,7 @@ class MainScreen(ClusterView):
             self.ranks.clear_marks()
         elif self.ranks.filter.text:
             self.ranks.set_filter(RankFilter())
-        self._paint_chrome()
+        self.paint_chrome()
 
     def do_test_send(self) -> None:
         """Send the prompt."""
@@ -254,11 +254,11 @@ class MainScreen(ClusterView):
 
     def do_log_search(self) -> None:
         """Ask what to search the log for."""
-        self._ask_for("log_search", "/", self.log_view.search_text)
+        self._ask_for("log_search", "/", self.log_view.finder.search_text)
 
     def do_log_filter(self) -> None:
         """Ask which lines of the log to show."""
-        self._ask_for("log_filter", "&", self.log_view.only_text)
+        self._ask_for("log_filter", "&", self.log_view.finder.only_text)
 
     def _ask_for(self, what: str, label: str, text: str) -> None:
         self._prompt_for, self._before = what, text
@@ -289,7 +289,7 @@ class MainScreen(ClusterView):
                 self.say(S.log_no_match.format(text=event.value), "warning")
         elif what == "log_filter":
             self.log_view.filter(event.value)
-        self._paint_chrome()
+        self.paint_chrome()
 
     def do_prompt_keep(self) -> None:
         """Take what is typed."""
@@ -315,7 +315,7 @@ class MainScreen(ClusterView):
 
     def _jump(self, direction: int) -> None:
         if not self.log_view.jump(direction):
-            text = self.log_view.search_text
+            text = self.log_view.finder.search_text
             self.say(S.log_no_match.format(text=text) if text else S.log_no_error, "info")
 
     def do_log_follow(self) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from bisect import bisect_left
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -16,7 +15,7 @@ from textual.strip import Strip
 
 from pdtui.console.actions import bindings
 from pdtui.console.lines import Line, wrap
-from pdtui.console.log_scan import Scan, around, pattern
+from pdtui.console.log_finder import LogFinder
 from pdtui.console.look import Look
 from pdtui.console.strings import S
 from pdtui.console.timing import clock_time
@@ -26,8 +25,6 @@ from pdtui.fleet.handle import LogView as LogState
 
 _CACHED = 4_000
 _PLAIN = Style(bold=False)
-CONTEXTS = (0, 2, 5, 20)
-"""Lines around a match that the filter can show."""
 
 
 class LogSource(Protocol):
@@ -81,16 +78,8 @@ class LogView(LineView, can_focus=True):
         self._lines: dict[int, LogLine] = {}
         self._rows: dict[int, list[Strip]] = {}
         self._rows_key: tuple[object, ...] = ()
-        self._errors = Scan(lambda line: line.severity == "error")
-        self._search: Scan | None = None
-        self._pattern: re.Pattern[str] | None = None
-        self.search_text = ""
-        self._only: Scan | None = None
-        self.only_text = ""
-        self.context = 0
+        self.finder = LogFinder()
         self._shown: list[int] | None = None
-        self._current = -1
-        """Sequence number of the match that `n` went to."""
         self._status = ""
 
     # -- what is shown ------------------------------------------------------------------------------------
@@ -104,11 +93,8 @@ class LogView(LineView, can_focus=True):
         self.rank = rank
         self.follow = True
         self._left = self._top = self._skip = 0
-        self._current = -1
-        self._errors = Scan(lambda line: line.severity == "error")
+        self.finder.reset()
         self._forget()
-        self.search(self.search_text)
-        self.filter(self.only_text)
         self.poll()
 
     def poll(self) -> None:
@@ -122,54 +108,40 @@ class LogView(LineView, can_focus=True):
         if (before.first_seq, before.dropped) != (self.state.first_seq, self.state.dropped):
             self._rows.pop(self.state.first_seq, None)
         first, end = self.state.first_seq, self.state.next_seq
-        for scan in (self._errors, self._search, self._only):
-            if scan is not None:
-                scan.advance(self._fetch, first, end)
-        if self._only is not None:
-            self._shown = around(self._only.found, self.context, first, end)
+        self.finder.advance(self._fetch, first, end)
+        self._shown = self.finder.shown(first, end)
         if self._top < first:
             self._top, self._skip = first, 0
         self.paint()
 
     def set_look(self, look: Look) -> None:
         """Change theme or signs."""
-        self._forget_rows()
+        self._rows.clear()
         super().set_look(look)
 
     def search(self, text: str) -> None:
         """Search for a pattern; empty ends the search."""
-        self.search_text = text
-        self._pattern = pattern(text) if text else None
-        found = self._pattern
-        self._search = Scan(lambda line: found.search(line.text) is not None) if found else None
-        self._scan_all(self._search)
-        self._current = -1
-        self._forget_rows()
-        self.paint()
+        self.finder.search(text)
+        self._look_again()
 
     def filter(self, text: str) -> None:
         """Show only lines with a pattern (and lines around them); empty shows all."""
-        self.only_text = text
-        wanted = pattern(text) if text else None
-        self._only = Scan(lambda line: wanted.search(line.text) is not None) if wanted else None
-        self._scan_all(self._only)
-        self._apply_filter()
+        self.finder.filter(text)
+        self._look_again()
 
     def next_context(self) -> None:
         """Show more, then no, lines around those that the filter finds."""
-        self.context = CONTEXTS[(CONTEXTS.index(self.context) + 1) % len(CONTEXTS)]
-        self._apply_filter()
+        self.finder.next_context()
+        self._look_again()
 
-    def _apply_filter(self) -> None:
+    def _look_again(self) -> None:
+        """Look at one slice now, at the rest with the next polls."""
         first, end = self.state.first_seq, self.state.next_seq
-        self._shown = around(self._only.found, self.context, first, end) if self._only else None
-        self._forget_rows()
+        if self.rank:
+            self.finder.advance(self._fetch, first, end)
+        self._shown = self.finder.shown(first, end)
+        self._rows.clear()
         self.paint()
-
-    def _scan_all(self, scan: Scan | None) -> None:
-        """Look at the newest slice now, at the rest with the next polls."""
-        if scan is not None and self.rank:
-            scan.advance(self._fetch, self.state.first_seq, self.state.next_seq)
 
     def toggle_wrap(self) -> None:
         """Wrap long lines, or cut them."""
@@ -188,15 +160,11 @@ class LogView(LineView, can_focus=True):
 
     def jump(self, direction: int) -> bool:
         """Go to the next or previous match, or error without a search; False without any."""
-        scan = self._search if self._search is not None else self._errors
-        start = self._current if self._current >= 0 else (self.state.next_seq if self.follow else self._top - 1)
-        seq = scan.after(start) if direction > 0 else scan.before(start if self._current >= 0 else start + 1)
+        seq = self.finder.next(direction, self.state.next_seq if self.follow else self._top - (direction > 0))
         if seq is None:
             return False
-        self._current = seq
         self.follow = False
-        self._rows.pop(seq, None)
-        self._forget_rows()
+        self._rows.clear()
         self._top, self._skip = seq, 0
         self._move(-(self.size.height // 3))
         self.paint()
@@ -204,16 +172,7 @@ class LogView(LineView, can_focus=True):
 
     def status(self) -> str:
         """Return what the title says about the log."""
-        parts = []
-        if self._only is not None:
-            parts.append(S.log_only.format(text=self.only_text, context=self.context))
-        scan = self._search if self._search is not None else self._errors
-        place = scan.place(self._current) if self._current >= 0 else 0
-        if self._search is not None:
-            found = S.log_matches.format(n=len(scan.found))
-            parts.append(f"/{self.search_text}  {f'{place}/' if place else ''}{found}")
-        elif place:
-            parts.append(f"{self.look.glyphs.failed} {place}/{len(scan.found)}")
+        parts = self.finder.status(self.look.glyphs.failed)
         behind = 0 if self.follow else self._count() - self._position(self._bottom()) - 1
         if behind > 0:
             parts.append(S.log_behind.format(n=behind))
@@ -328,7 +287,7 @@ class LogView(LineView, can_focus=True):
 
     def draw(self, width: int, height: int) -> list[Strip]:
         """Return the visible rows; while following, the last line is at the bottom of what is filled."""
-        key = (width, self.wrap, self.times, self.look, self.search_text, self._current)
+        key = (width, self.wrap, self.times, self.look, self.finder.search_text, self.finder.current)
         if key != self._rows_key or len(self._rows) > _CACHED:
             self._rows, self._rows_key = {}, key
         strips = self._follow_rows(height) if self.follow else self._anchored_rows(height)
@@ -349,7 +308,7 @@ class LogView(LineView, can_focus=True):
             return S.log_no_rank
         if self.state.error:
             return self.state.error
-        return S.log_none_match.format(text=self.only_text) if self._only is not None else S.log_empty
+        return S.log_none_match.format(text=self.finder.only_text) if self.finder.filtered else S.log_empty
 
     def _follow_rows(self, height: int) -> list[Strip]:
         rows: list[Strip] = []
@@ -396,7 +355,7 @@ class LogView(LineView, can_focus=True):
     def _gap_rows(self, position: int, seq: int) -> list[Strip]:
         if position == 0 and self.state.dropped and self._shown is None:
             return [self._rule(S.log_dropped.format(n=self.state.dropped))]
-        if self._shown is not None and self.context and position:
+        if self._shown is not None and self.finder.context and position:
             missing = seq - self._seq(position - 1) - 1
             if missing:
                 return [self._rule(S.log_gap.format(n=missing))]
@@ -418,32 +377,31 @@ class LogView(LineView, can_focus=True):
         done = 0
         for number, piece in enumerate(pieces):
             row = self.line()
-            row.add(self.look.glyphs.cursor if line.seq == self._current and number == 0 else " ", styles.key)
+            row.add(
+                self.look.glyphs.cursor if line.seq == self.finder.current and number == 0 else " ", styles.key
+            )
             if stamp:
                 row.add(stamp if number == 0 else " " * len(stamp), styles.dim)
             if number:
                 row.add("  ")
-            self._marked(row, piece, text, done, style, line.seq == self._current)
+            self._marked(row, piece, text, done, style, line.seq == self.finder.current)
             done += len(piece)
             strips.append(row.strip(width if self.wrap else max(width, row.length)))
         return strips
 
     def _marked(self, row: Line, piece: str, text: str, offset: int, style: Style, current: bool) -> None:
         """Add a piece of a line with what the search found in it."""
-        if self._pattern is None:
+        if self.finder.pattern is None:
             row.add(piece, style)
             return
         found = self.look.styles.match_current if current else self.look.styles.match
         position = 0
-        for match in self._pattern.finditer(text):
+        for match in self.finder.pattern.finditer(text):
             start, end = max(match.start() - offset, position), min(match.end() - offset, len(piece))
             if start < end:
                 row.add(piece[position:start], style).add(piece[start:end], found)
                 position = end
         row.add(piece[position:], style)
-
-    def _forget_rows(self) -> None:
-        self._rows.clear()
 
     def _forget(self) -> None:
         self._lines.clear()

@@ -1,0 +1,241 @@
+"""What the one screen shows: its widgets, and every line of them for a snapshot and a selection."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+from textual.app import ComposeResult
+from textual.containers import Horizontal, Vertical
+from textual.screen import Screen
+from textual.widgets import ContentSwitcher
+
+from pdtui.clock import Clock
+from pdtui.console import chrome, describe
+from pdtui.console.actions import Situation, Typing
+from pdtui.console.chrome import Title
+from pdtui.console.conduct import Severity
+from pdtui.console.look import Look
+from pdtui.console.selection import Area, Selection
+from pdtui.console.strings import S
+from pdtui.console.widgets.divider import Divider
+from pdtui.console.widgets.line_view import Bar, LineView
+from pdtui.console.widgets.log_view import LogView
+from pdtui.console.widgets.npu_grid import MODES, NpuGrid
+from pdtui.console.widgets.prompt import Prompt
+from pdtui.console.widgets.rank_list import RankList
+from pdtui.console.widgets.test_pane import TestPane
+from pdtui.console.widgets.text_view import TextView
+from pdtui.fleet.handle import FleetHandle
+from pdtui.fleet.snapshot import OperationStatus, Snapshot
+
+_NOTICE_SECONDS = 8.0
+_ENDED_SECONDS = 20.0
+"""How long an operation that ended stays on the screen."""
+
+
+class PaintedScreen(Screen[None]):
+    """Holds what is shown and paints it; only lines that changed go to the terminal."""
+
+    def __init__(
+        self,
+        handle: FleetHandle,
+        look: Look,
+        clock: Clock,
+        *,
+        read_only: bool,
+        keys: Mapping[str, str],
+    ) -> None:
+        super().__init__()
+        self.handle = handle
+        self.look = look
+        self.clock = clock
+        self.read_only = read_only
+        self.keys = keys
+        self.snapshot: Snapshot = handle.snapshot
+        self.selection = Selection()
+        self._notice: tuple[str, Severity, float] | None = None
+        self._made_for = ""
+        """Tab and selection that the text pane shows."""
+
+    def compose(self) -> ComposeResult:
+        """Header, headline, grid, ranks beside detail, operations, prompt, notices, footer."""
+        look = self.look
+        yield Bar(look, id="header")
+        yield Bar(look, id="headline")
+        with Vertical(id="npus-area"):
+            yield Bar(look, id="npus-title")
+            yield NpuGrid(look, self.handle.topology.npus_per_node, id="npus")
+            yield Bar(look, id="npu-line")
+        with Horizontal(id="work"):
+            with Vertical(id="ranks-area"):
+                yield Bar(look, id="ranks-title")
+                yield RankList(look, id="ranks")
+            yield Divider(look, id="divider")
+            with Vertical(id="detail-area"):
+                yield Bar(look, id="detail-title")
+                with ContentSwitcher(initial="log", id="panes"):
+                    yield LogView(look, self.handle, id="log")
+                    yield TextView(look, id="text")
+                    yield TestPane(look, self.handle, id="test")
+        yield Bar(look, id="operations")
+        yield Prompt(look, id="prompt")
+        yield Bar(look, id="notice")
+        yield Bar(look, id="footer")
+        yield Bar(look, id="too-small")
+
+    def find_widgets(self) -> None:
+        """Look the widgets up once they are there."""
+        self.grid = self.query_one("#npus", NpuGrid)
+        self.ranks = self.query_one("#ranks", RankList)
+        self.log_view = self.query_one("#log", LogView)
+        self.text = self.query_one("#text", TextView)
+        self.test = self.query_one("#test", TestPane)
+        self.panes = self.query_one("#panes", ContentSwitcher)
+
+    def situation(self) -> Situation:
+        """Return what the availability of actions depends on."""
+        return Situation(self.snapshot, self.selection, self.read_only, self.headline_leads(), self.typing)
+
+    @property
+    def typing(self) -> Typing:
+        """What letters go into now."""
+        if self.query_one("#prompt").has_class("-open"):
+            return "prompt"
+        return "test" if self.selection.area == "detail" and self.selection.tab == "test" else ""
+
+    def headline_leads(self) -> bool:
+        wrong = self.snapshot.headline
+        if wrong is None:
+            return False
+        here = {self.selection.rank, self.selection.node, f"{self.selection.node}/{self.selection.npu}"}
+        return wrong.subject not in here and self._leads_somewhere(wrong.subject)
+
+    def _leads_somewhere(self, subject: str) -> bool:
+        return self.snapshot.rank(subject) is not None or self.snapshot.node(subject.partition("/")[0]) is not None
+
+    def paint_all(self) -> None:
+        """Show everything again; only lines that changed are sent to the terminal."""
+        now = self.clock.wall()
+        self.grid.show(self.snapshot.nodes, now)
+        self.ranks.show(self.snapshot.ranks, now)
+        marks = tuple(self.ranks.marks)
+        if marks != self.selection.marks:
+            self.selection = replace(self.selection, marks=marks)
+        self.paint_text()
+        self.paint_chrome()
+
+    def paint_text(self) -> None:
+        tab, selection, now = self.selection.tab, self.selection, self.clock.wall()
+        if tab in ("log", "test"):
+            return
+        rank = self.snapshot.rank(selection.rank)
+        if tab == "describe":
+            node = self.snapshot.node(selection.node)
+            if rank is not None:
+                rows = describe.describe_rank(rank, self.handle.plan, now)
+            else:
+                rows = describe.describe_node(node, now) if node is not None else []
+        elif tab == "metrics":
+            rows = describe.metrics_rows(rank, now)
+        elif tab == "reasons":
+            rows = describe.reasons_rows(self.snapshot, rank, selection.node, selection.npu, now)
+        else:
+            rows = describe.events_rows(self.snapshot)
+        made_for = f"{tab} {selection.rank} {selection.node} {selection.npu}"
+        self.text.show(rows, keep=made_for == self._made_for)
+        self._made_for = made_for
+
+    def paint_chrome(self) -> None:
+        """Show the lines around the areas."""
+        now, width, look, snapshot = self.clock.wall(), self.size.width, self.look, self.snapshot
+        header = chrome.header(snapshot, self.handle.topology, look, width, now, read_only=self.read_only)
+        self.bar("header").show(header)
+        wrong = chrome.headline(snapshot, look, width, leads=self.headline_leads())
+        bar = self.bar("headline")
+        bar.styles.height = len(wrong)
+        bar.show(*wrong)
+        names = (S.mode_verdict, S.mode_hbm, S.mode_util, S.mode_temp, S.mode_rank)
+        title = Title(S.npus, names, MODES.index(self.grid.mode), self._range(self.grid.range_shown), "v")
+        self._rule("npus-title", title, "npus")
+        self._rule("ranks-title", Title(S.ranks, note=self._ranks_note()), "ranks")
+        self.paint_detail_title()
+        node = snapshot.node(self.selection.node)
+        self.bar("npu-line").show(chrome.npu_line(node, self.selection.npu, look, width, now))
+        self._paint_operations(now)
+        self._paint_notice(width)
+        self.bar("footer").show(chrome.footer_line(self.situation(), look, width, self.keys))
+
+    def bar(self, name: str) -> Bar:
+        return self.query_one(f"#{name}", Bar)
+
+    def _rule(self, name: str, title: Title, area: Area) -> None:
+        bar = self.bar(name)
+        bar.show(chrome.rule(title, self.look, bar.size.width, focused=self.selection.area == area))
+
+    def _range(self, shown: tuple[int, int, int]) -> str:
+        first, last, total = shown
+        return S.more_above_below.format(first=first, last=last, total=total) if last - first + 1 < total else ""
+
+    def _ranks_note(self) -> str:
+        ranks = self.ranks
+        if ranks.filter.text:
+            parts = [S.filter_is.format(text=ranks.filter.text)]
+            parts.append(S.ranks_filtered.format(n=ranks.row_count, total=ranks.total))
+        else:
+            parts = [self._range(ranks.range_shown) or S.ranks_count.format(n=ranks.total)]
+        if ranks.marks:
+            parts.append(S.ranks_marked.format(n=len(ranks.marks)))
+        return "  ".join(parts)
+
+    def paint_detail_title(self) -> None:
+        tab = self.selection.tab
+        if tab == "test":
+            subject = S.test_title.format(model=self.handle.topology.model.served_name)
+        elif tab == "reasons" and self.selection.area == "npus" and self.selection.npu is not None:
+            subject = S.npu_line.format(node=self.selection.node, npu=self.selection.npu)
+        else:
+            subject = self.selection.rank or self.selection.node
+        note = (
+            self.log_view.status() if tab == "log" and self.log_view.rank else self._range(self.text.range_shown)
+        )
+        title = chrome.detail_title(subject, tab, note if tab != "test" else "")
+        self._rule("detail-title", title, "detail")
+
+    def _paint_operations(self, now: float) -> None:
+        shown = [operation for operation in self.snapshot.operations if _is_current(operation, now)]
+        roomy = self.size.height >= 34
+        lines = []
+        for operation in shown[-3:]:
+            lines += chrome.operation_lines(operation, self.look, now, 5 if roomy and len(shown) == 1 else 1)
+        bar = self.bar("operations")
+        bar.styles.height = len(lines)
+        bar.show(*lines)
+
+    def say(self, message: str, severity: Severity = "info") -> None:
+        """Say something in the line above the footer."""
+        self._notice = (message, severity, self.clock.monotonic() + _NOTICE_SECONDS)
+        self._paint_notice(self.size.width)
+
+    def _paint_notice(self, width: int) -> None:
+        bar = self.bar("notice")
+        line = bar.line()
+        if self._notice is not None and self._notice[2] < self.clock.monotonic():
+            self._notice = None
+        rule = self.look.glyphs.rule
+        if self._notice is not None:
+            message, severity, _ = self._notice
+            line.add(rule * 2, self.look.styles.rule).add(f" {message} ", self.look.severity(severity))
+        bar.show(line.add(rule * max(0, width - line.length), self.look.styles.rule))
+
+    def set_look(self, look: Look) -> None:
+        """Change theme or signs everywhere."""
+        self.look = look
+        for view in self.query(LineView).results(LineView):
+            view.set_look(look)
+        self.test.set_look(look)
+        self.paint_all()
+
+
+def _is_current(operation: OperationStatus, now: float) -> bool:
+    return operation.state == "running" or (operation.ended is not None and now - operation.ended < _ENDED_SECONDS)
