@@ -12,7 +12,7 @@ from textual.app import App
 
 from pdtui.assets import asset_dir
 from pdtui.console import terminal
-from pdtui.console.glyphs import ASCII, GLYPH_SETS, NARROW
+from pdtui.console.glyphs import ASCII, GLYPH_SETS, NARROW, default_glyphs
 from pdtui.console.look import Styles
 from pdtui.console.themes import check_theme, load_theme_file, load_themes
 from pdtui.errors import ThemeError, UsageError
@@ -182,3 +182,20 @@ def test_the_command_refuses_without_a_terminal_and_prints_findings(tmp_path: Pa
 def test_textual_is_still_what_the_private_names_rely_on() -> None:
     assert callable(App._fatal_error)
     assert callable(App._close_messages_no_wait)
+
+
+async def test_sixteen_colours_get_the_plain_theme_unless_one_is_asked_for(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("TERM", "xterm")
+    async with console(FakeFleet.healthy()) as screen:
+        assert screen.app.theme == "ansi16"
+    async with console(FakeFleet.healthy(), theme="light") as screen:
+        assert screen.app.theme == "light"
+
+
+def test_a_terminal_that_is_not_unicode_gets_ascii(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("locale.getpreferredencoding", lambda do_setlocale=True: "ISO-8859-1")
+    assert default_glyphs() == "ascii"
+    monkeypatch.setattr("locale.getpreferredencoding", lambda do_setlocale=True: "UTF-8")
+    assert default_glyphs() == "unicode"

@@ -22,11 +22,11 @@ from pdtui.topology.planner import make_plan
 @click.option(
     "--glyphs",
     type=click.Choice(["unicode", "narrow", "ascii"]),
-    default="unicode",
+    default=None,
     help="narrow: for terminals that draw some signs two cells wide",
 )
 @click.option("--slow", is_flag=True, help="for bad links: paint once a second, no mouse")
-def command(file: Path, read_only: bool, theme: str | None, glyphs: str, slow: bool) -> int:
+def command(file: Path, read_only: bool, theme: str | None, glyphs: str | None, slow: bool) -> int:
     """Open the console on a topology file."""
     from pdtui.console.terminal import prepare_textual, require_terminal
 
@@ -42,7 +42,7 @@ def command(file: Path, read_only: bool, theme: str | None, glyphs: str, slow: b
     with EngineThread(topology, plan, clock=SystemClock(), read_only=read_only, by=operator()) as handle:
         return run_console(
             handle,
-            theme=_theme(theme),
+            theme=theme,
             read_only=read_only,
             glyphs=glyphs,  # type: ignore[arg-type]
             slow=slow,
@@ -62,10 +62,3 @@ def _load(file: Path) -> Topology:
 
 def _line(finding: Finding) -> str:
     return f"{finding.file}:{finding.line}:{finding.column}  {finding.severity}  {finding.rule}  {finding.message}"
-
-
-def _theme(value: str | None) -> str | Path | None:
-    """Return a file when the value looks like one."""
-    if value is not None and ("/" in value or value.endswith(".toml")):
-        return Path(value)
-    return value

@@ -18,12 +18,12 @@ from textual.screen import Screen
 from pdtui.clock import Clock, SystemClock
 from pdtui.console import crash
 from pdtui.console.actions import bindings
-from pdtui.console.glyphs import GLYPH_SETS, GlyphSet
+from pdtui.console.glyphs import GLYPH_SETS, GlyphSet, default_glyphs
 from pdtui.console.keymap import keymap_path, load_keymap
 from pdtui.console.look import Look
 from pdtui.console.palette import ConsoleCommands
 from pdtui.console.screens.keys import MainScreen
-from pdtui.console.themes import DEFAULT_THEME, ConsoleTheme, ThemeSet, load_theme_file, load_themes
+from pdtui.console.themes import DEFAULT_THEME, PLAIN_THEME, ConsoleTheme, ThemeSet, load_theme_file, load_themes
 from pdtui.errors import ThemeError
 from pdtui.fleet.handle import FleetHandle
 
@@ -36,7 +36,7 @@ class Options:
     """How the console shows itself."""
 
     theme: str | Path | None = None
-    """A name, or a file."""
+    """A name, or a file; None takes the default one, on terminals of sixteen colours the plain one."""
     glyphs: GlyphSet = "unicode"
     read_only: bool = False
     slow: bool = False
@@ -79,13 +79,14 @@ class ConsoleApp(App[int]):
     def _first_theme(self) -> ConsoleTheme:
         """Return the theme that was asked for, the default one when that is not usable."""
         wanted = self._options.theme
+        plain = self.console.color_system == "standard"
         try:
-            if isinstance(wanted, Path):
-                theme = load_theme_file(wanted)
+            if isinstance(wanted, Path) or (wanted and (wanted.endswith(".toml") or "/" in wanted)):
+                theme = load_theme_file(Path(wanted))
                 self._themes = ThemeSet({**self._themes.themes, theme.name: theme}, self._themes.problems)
                 self.register_theme(theme.theme)
                 return theme
-            return self._themes.get(wanted or DEFAULT_THEME)
+            return self._themes.get(wanted or (PLAIN_THEME if plain else DEFAULT_THEME))
         except ThemeError as error:
             self._problems.append(str(error).replace("\n", "; "))
             return self._themes.get(DEFAULT_THEME)
@@ -173,7 +174,7 @@ def run_console(
     colourless = "NO_COLOR" in os.environ if no_color is None else no_color
     if colourless:
         os.environ["NO_COLOR"] = "1"
-    options = Options(theme, glyphs or "unicode", read_only, slow, colourless)
+    options = Options(theme, glyphs or default_glyphs(), read_only, slow, colourless)
     app = ConsoleApp(handle, options, clock=clock)
     result = app.run(mouse=not slow)
     if app.crash_line:

@@ -6,6 +6,7 @@ East-Asian terminals (PuTTY, mintty, older iTerm in a Chinese locale) draw chara
 
 from __future__ import annotations
 
+import locale
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal
@@ -132,5 +133,11 @@ ASCII = Glyphs(
     ellipsis="..",
     arrow="->",
 )
+
+
+def default_glyphs() -> GlyphSet:
+    """Return the set for the terminal's character encoding."""
+    return "unicode" if "utf" in locale.getpreferredencoding(do_setlocale=False).lower() else "ascii"
+
 
 GLYPH_SETS: Mapping[str, Glyphs] = {glyphs.name: glyphs for glyphs in (UNICODE, NARROW, ASCII)}

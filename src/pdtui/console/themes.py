@@ -41,7 +41,7 @@ _COLORS = (
 _NAME = re.compile(r"[a-z][a-z0-9-]*\Z")
 _VARIABLE = re.compile(r"[a-z][a-z0-9-]*\Z")
 _TOP = ("name", "dark", "ansi", "colors", "variables", "styles")
-DEFAULT_THEME = "dark"
+DEFAULT_THEME, PLAIN_THEME = "dark", "ansi16"
 
 
 @dataclass(frozen=True)

@@ -170,8 +170,8 @@ class PaintedScreen(Screen[None]):
         return self.query_one(f"#{name}", Bar)
 
     def _rule(self, name: str, title: Title, area: Area) -> None:
-        bar = self.bar(name)
-        bar.show(chrome.rule(title, self.look, bar.size.width, focused=self.selection.area == area))
+        look, focused = self.look, self.selection.area == area
+        self.bar(name).show_for(lambda width: (chrome.rule(title, look, width, focused=focused),))
 
     def _range(self, shown: tuple[int, int, int]) -> str:
         first, last, total = shown

@@ -6,6 +6,7 @@ Here a widget is a function from its state to a list of strips; `paint` compares
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from typing import ClassVar
 
 from textual import events
@@ -81,6 +82,10 @@ class LineView(Widget):
         return [strip.text.rstrip() for strip in self._painted]
 
 
+def _no_lines(width: int) -> Sequence[Line]:
+    return ()
+
+
 class Bar(LineView):
     """A few fixed lines without a focus: header, headline, rules, footer."""
 
@@ -90,17 +95,20 @@ class Bar(LineView):
 
     def __init__(self, look: Look, *, id: str | None = None, classes: str | None = None) -> None:  # noqa: A002
         super().__init__(look, id=id, classes=classes)
-        self._content: list[Line] = []
-        self._over_index = -1
+        self._make: Callable[[int], Sequence[Line]] = _no_lines
 
     def show(self, *content: Line) -> None:
         """Put these lines on the screen."""
-        self._content = list(content)
+        self.show_for(lambda width: content)
+
+    def show_for(self, make: Callable[[int], Sequence[Line]]) -> None:
+        """Put the lines on the screen that `make` returns for a width, also for a later one."""
+        self._make = make
         self.paint()
 
     def draw(self, width: int, height: int) -> list[Strip]:
-        """Return the lines as they were given."""
-        return [line.strip(width) for line in self._content]
+        """Return the lines for this width."""
+        return [line.strip(width) for line in self._make(width)]
 
 
 class RowView(LineView, can_focus=True):
