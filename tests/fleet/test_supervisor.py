@@ -335,3 +335,29 @@ async def test_ranks_that_cannot_be_read_are_said_once(cluster: Cluster, monkeyp
         await cluster.clock.advance(30)
         said = [event.message for event in fleet.snapshot.events if event.subject == "node1"]
         assert said.count("ranks cannot be read: disk error") == 1
+
+
+async def test_port_that_another_rank_of_ours_took_is_named(cluster: Cluster) -> None:
+    async with cluster.fleet() as fleet:
+        await start(cluster, fleet, ("decode/0",))
+        pid = fleet.store.ranks["decode/0"].pid
+        kv_port = cluster.plan.by_id["decode/1"].kv_ports[0]
+        cluster.nodes["node3"].listeners.append(Listener("0.0.0.0", kv_port, pid, "vllm", "tiny:decode/0"))
+        preview = await cluster.drive(fleet.preview(StartRanks(("decode/1",), override=("group:decode",))))
+        found = {blocker.id: blocker for blocker in preview.blockers}
+        assert f"is held by decode/0, pid {pid}" in found[f"port:node3:{kv_port}"].message
+        restart = await cluster.drive(fleet.preview(RestartRanks(DECODE)))
+        assert restart.blockers == ()
+
+
+async def test_hung_node_does_not_hold_up_a_start_on_the_others(cluster: Cluster) -> None:
+    async with cluster.fleet() as fleet:
+        operation = await fleet.submit(StartRanks(ALL))
+        cluster.nodes["node1"].stuck = True
+        await cluster.clock.advance(4)
+        assert cluster.states(fleet)["p2/0"] in (RankState.STARTING, RankState.READY)
+        cluster.nodes["node1"].stuck = False
+        cluster.nodes["node1"].cut()
+        cluster.nodes["node1"].restore()
+        await cluster.drive(fleet.wait(operation))
+        assert cluster.states(fleet)["decode/3"] is RankState.READY

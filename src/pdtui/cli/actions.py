@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import re
 import sys
@@ -18,6 +19,9 @@ from pdtui.fleet.fleet import Fleet
 from pdtui.fleet.intents import Intent, Preview
 from pdtui.fleet.snapshot import OperationStatus, OperationStep
 from pdtui.fleet.targets import resolve
+
+SILENCE = 30.0
+"""Seconds without a change after which it is said what runs still."""
 
 NUMBER = re.compile(r"\d+(?:\.\d+)?")
 
@@ -128,13 +132,19 @@ async def _narrated(fleet: Fleet, operation: str) -> OperationStatus:
     waiting = asyncio.ensure_future(fleet.wait(operation))
     waiting.add_done_callback(lambda _: news.set())
     told: dict[str, tuple[str, str]] = {}
+    spoken = time.monotonic()
     try:
         while not waiting.done():
-            await news.wait()
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(SILENCE):
+                    await news.wait()
             news.clear()
             for status in fleet.snapshot.operations:
-                if status.id == operation:
-                    _narrate_steps(status, told)
+                if status.id == operation and _narrate_steps(status, told):
+                    spoken = time.monotonic()
+                elif status.id == operation and time.monotonic() - spoken > SILENCE:
+                    _narrate_slowest(status)
+                    spoken = time.monotonic()
         status = await waiting
         _narrate_steps(status, told)
         return status
@@ -143,7 +153,15 @@ async def _narrated(fleet: Fleet, operation: str) -> OperationStatus:
         end()
 
 
-def _narrate_steps(status: OperationStatus, told: dict[str, tuple[str, str]]) -> None:
+def _narrate_slowest(status: OperationStatus) -> None:
+    """Say what runs still, so that a quarter of an hour of loading is no silence."""
+    for step in [step for step in status.steps if step.state == "running"][:2]:
+        narrate(f"{clock_time(time.time())}  {step.label:<12}  {_words(step)}")
+
+
+def _narrate_steps(status: OperationStatus, told: dict[str, tuple[str, str]]) -> bool:
+    """Print what has changed but for numbers; returns whether there was anything."""
+    before = dict(told)
     for step in status.steps:
         if step.state == "waiting":
             continue
@@ -151,6 +169,7 @@ def _narrate_steps(status: OperationStatus, told: dict[str, tuple[str, str]]) ->
         if told.get(step.label) != key:
             told[step.label] = key
             narrate(f"{clock_time(status.ended or time.time())}  {step.label:<12}  {_words(step)}")
+    return told != before
 
 
 def _words(step: OperationStep) -> str:

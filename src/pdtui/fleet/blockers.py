@@ -85,6 +85,7 @@ def find(
         found.setdefault(blocker.id, (blocker, []))[1].append(rank.id)
 
     planned = [plan.by_id[rank_id] for rank_id in ids if rank_id in plan.by_id]
+    stopping = frozenset(rank.id for rank in planned) if restarting else frozenset[str]()
     for rank in planned:
         seen = looks[rank.node]
         record = seen.records.get(rank.id)
@@ -94,7 +95,7 @@ def find(
             add(rank, _leftover_blocker(rank, record))
         if record is not None and record.processes and not restarting:
             add(rank, _leftover(rank, record))
-        for blocker in _of_rank(rank, seen, topology, plan, nodes[rank.node]):
+        for blocker in _of_rank(rank, seen, topology, plan, nodes[rank.node], stopping):
             add(rank, blocker)
         if not restarting and topology.model.kind == "moe":
             joined = [m for m in plan.of_group(rank.group) if ranks[m.id].state in PAST_RENDEZVOUS]
@@ -103,7 +104,9 @@ def find(
     return tuple(Found(blocker, tuple(names)) for blocker, names in found.values())
 
 
-def _of_rank(rank: RankPlan, seen: Look, topology: Topology, plan: Plan, node: NodeStatus) -> Iterable[Blocker]:
+def _of_rank(
+    rank: RankPlan, seen: Look, topology: Topology, plan: Plan, node: NodeStatus, stopping: frozenset[str]
+) -> Iterable[Blocker]:
     if seen.error:
         yield Blocker(f"node:{rank.node}", f"{rank.node} cannot be used: {seen.error}", seen.remedy)
         return
@@ -114,29 +117,40 @@ def _of_rank(rank: RankPlan, seen: Look, topology: Topology, plan: Plan, node: N
             "set runtime.state_dir to a folder that this user may write",
         )
         return
-    yield from _ports(rank, seen, topology, plan)
+    yield from _ports(rank, seen, topology, plan, stopping)
     yield from _devices(rank, seen, node)
 
 
-def _ports(rank: RankPlan, seen: Look, topology: Topology, plan: Plan) -> Iterable[Blocker]:
-    ours = {pid for record in seen.records.values() for pid in record.processes}
+def _ports(
+    rank: RankPlan, seen: Look, topology: Topology, plan: Plan, stopping: frozenset[str]
+) -> Iterable[Blocker]:
+    owners = {
+        pid: record.rank for record in seen.records.values() if record.state in ALIVE for pid in record.processes
+    }
     tag = f"{topology.name}:"
     for port, use in ports_of(rank, plan):
         for held in seen.listeners:
             if held.port != port or (held.address not in ANY_ADDRESS and held.address != rank.host):
                 continue
-            if held.rank.startswith(tag) and held.rank[len(tag) :] in plan.by_id:
+            ours = held.rank[len(tag) :] if held.rank.startswith(tag) else ""
+            owner = ours or (owners.get(held.pid, "") if held.pid is not None else "")
+            if owner == rank.id or owner in stopping:
                 continue
-            if held.pid is not None and held.pid in ours:
-                continue
-            owner = f"pid {held.pid}" if held.pid is not None else "another process"
-            what = f" ({held.command[:60]})" if held.command else ""
-            yield Blocker(
-                f"port:{rank.node}:{port}",
-                f"{use} port {port} of {rank.id} on {rank.node} is held by {owner}{what}, not started here",
-                "stop that process where it was started, or change the port in the file",
-            )
+            yield _port_blocker(rank, port, use, held, owner)
             break
+
+
+def _port_blocker(rank: RankPlan, port: int, use: str, held: Listener, owner: str) -> Blocker:
+    process = f"pid {held.pid}" if held.pid is not None else "another process"
+    what = f" ({held.command[:60]})" if held.command else ""
+    if owner:
+        who, remedy = f"{owner}, {process}", f"restart {owner}"
+    else:
+        who = f"{process}{what}, not started here"
+        remedy = "stop that process where it was started, or change the port in the file"
+    return Blocker(
+        f"port:{rank.node}:{port}", f"{use} port {port} of {rank.id} on {rank.node} is held by {who}", remedy
+    )
 
 
 def ports_of(rank: RankPlan, plan: Plan) -> tuple[tuple[int, str], ...]:

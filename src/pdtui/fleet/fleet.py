@@ -252,7 +252,8 @@ class Fleet:
 
     def _has_reading(self, name: str) -> bool:
         node = self.store.nodes[name]
-        return not self._crew.has_npus or node.observed_at is not None or bool(node.tool_error)
+        known = any(npu.hbm_used_mb is not None for npu in node.npus)
+        return not self._crew.has_npus or known or bool(node.tool_error)
 
     async def poll_now(self, nodes: Sequence[str] = ()) -> None:
         """Read the NPUs and ranks of these nodes (all if none) now. Raises `UsageError` for an unknown one."""

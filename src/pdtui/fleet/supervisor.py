@@ -169,13 +169,16 @@ class Supervisor:
         entry = crew.journal.write(
             scope.verb, operation=operation.id, ranks=scope.ids, reason=intent.reason, override=overridden
         )
+        # Beside the work: a node that hangs must not hold up the others.
+        noting = asyncio.get_running_loop().create_task(crew.journal_on_nodes(nodes, entry))
         try:
-            await crew.journal_on_nodes(nodes, entry)
             await self._work(operation, intent, scope, left_out)
+            await noting
         except asyncio.CancelledError:
             operation.finish("cancelled", "cancelled; the ranks are left as they are")
             raise
         finally:
+            noting.cancel()
             self._conclude(operation)
             result = {step.label: f"{step.state}: {step.detail}" for step in operation.rank_steps.values()}
             entry = crew.journal.write(
