@@ -129,9 +129,11 @@ async def connect(state: Path) -> AsyncIterator[Connect]:
 
 
 @asynccontextmanager
-async def following(agent: AgentClient, path: Path, **options: int) -> AsyncIterator[AsyncIterator[LogChunk]]:
+async def following(
+    agent: AgentClient, path: Path, *, offset: int | None = 0, tail: int = 65536
+) -> AsyncIterator[AsyncIterator[LogChunk]]:
     """Follow a file, from its start if nothing else is said, and stop when the block ends."""
-    stream = agent.follow(str(path), **({"offset": 0} | options))
+    stream = agent.follow(str(path), offset=offset, tail=tail)
     assert isinstance(stream, AsyncGenerator)
     async with aclosing(stream):
         yield stream

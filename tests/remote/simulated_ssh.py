@@ -119,6 +119,7 @@ async def simulated_ssh(
     user_key = asyncssh.generate_private_key("ssh-ed25519")
     folder.mkdir(exist_ok=True)
     user_key.write_private_key(str(folder / "id"))
+    (folder / "id").chmod(0o600)
     user_key.write_public_key(str(folder / "authorized_keys"))
     (folder / "ssh_config").write_text("")
     state = SimulatedSsh(0, folder)

@@ -8,6 +8,7 @@ import json
 import os
 import signal
 import sys
+from contextlib import AsyncExitStack
 from pathlib import Path
 
 import pytest
@@ -15,7 +16,8 @@ import pytest
 from pdtui.errors import AgentError, AgentLost
 from pdtui.remote.client import AgentClient
 from pdtui.remote.interface import Command, LogChunk, ProcessState, Transport
-from tests.remote.conftest import carriers, spec
+from pdtui.remote.transports.local import LocalTransport
+from tests.remote.conftest import CLOCK, carriers, following, spec
 from tests.support.waiting import eventually
 
 
@@ -125,8 +127,6 @@ async def test_batch_yields_quick_ones_before_a_hanging_one_ends(agent: AgentCli
 async def test_two_consoles_share_readings_and_device_locks(
     agent: AgentClient, transport: Transport, state: Path, tmp_path: Path
 ) -> None:
-    from tests.remote.conftest import CLOCK
-
     other = await AgentClient.connect(transport, clock=CLOCK, state_dir=str(state))
     try:
         count = tmp_path / "count"
@@ -179,6 +179,25 @@ async def test_ports_have_owners(agent: AgentClient) -> None:
     assert "py" in found[0].command
 
 
+async def test_the_address_view_hides_other_nodes_of_one_machine(
+    state: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PDTUI_ADDRESS_VIEW", "127.0.7.1")
+    local = LocalTransport(CLOCK)
+    client = await AgentClient.connect(local, clock=CLOCK, state_dir=str(state))
+    servers = [
+        await asyncio.start_server(lambda _r, w: w.close(), address, 0) for address in ("127.0.7.1", "127.0.7.2")
+    ]
+    ports = {server.sockets[0].getsockname()[1] for server in servers}
+    seen = {entry.address for entry in await client.ports() if entry.port in ports}
+    assert seen == {"127.0.7.1"}
+    for server in servers:
+        server.close()
+        await server.wait_closed()
+    await client.close()
+    await local.close()
+
+
 async def test_processes_with_the_variables_that_were_asked_for(agent: AgentClient, cluster: str) -> None:
     child = await asyncio.create_subprocess_exec(
         "sleep", "1000.5", env={"WANTED": "yes", "SECRET": "no", "MARK": f"/{cluster}/"}, start_new_session=True
@@ -218,26 +237,30 @@ async def test_http_filters_metrics_on_the_node(agent: AgentClient) -> None:
 
 async def test_http_gives_up_on_a_silent_server(agent: AgentClient) -> None:
     async def serve(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        await eventually(done.is_set)
+        await done.wait()
         writer.close()
+        await writer.wait_closed()
+        gone.set()
 
-    done = asyncio.Event()
+    done, gone = asyncio.Event(), asyncio.Event()
     async with await asyncio.start_server(serve, "127.0.0.1", 0) as server:
         port = server.sockets[0].getsockname()[1]
         reply = await agent.http("127.0.0.1", port, "/health", timeout=0.2)
         done.set()
+        await gone.wait()
     assert (reply.status, reply.error) == (None, "timeout")
 
 
-async def take(agent: AgentClient, path: Path, size: int, **options: int) -> list[LogChunk]:
+async def take(
+    agent: AgentClient, path: Path, size: int, *, offset: int | None = 0, tail: int = 65536
+) -> list[LogChunk]:
     """Follow until `size` bytes have come."""
     chunks: list[LogChunk] = []
-    async with asyncio.timeout(30):
-        async with contextlib.aclosing(agent.follow(str(path), **options)) as stream:  # type: ignore[type-var]
-            async for chunk in stream:
-                chunks.append(chunk)
-                if sum(len(c.data) for c in chunks) >= size:
-                    break
+    async with asyncio.timeout(30), following(agent, path, offset=offset, tail=tail) as stream:
+        async for chunk in stream:
+            chunks.append(chunk)
+            if sum(len(c.data) for c in chunks) >= size:
+                break
     return chunks
 
 
@@ -246,7 +269,7 @@ async def test_follow_begins_with_whole_lines_and_resumes_from_an_offset(
 ) -> None:
     log = tmp_path / "log"
     log.write_bytes(b"".join(b"line %05d\n" % n for n in range(10000)))
-    tail = await take(agent, log, 100, tail=115)
+    tail = await take(agent, log, 100, offset=None, tail=115)
     assert tail[0].data.startswith(b"line 09990\n")
     first = await take(agent, log, 1, offset=0)
     rest = await take(agent, log, 110000 - first[0].next_offset, offset=first[0].next_offset)
@@ -256,16 +279,15 @@ async def test_follow_begins_with_whole_lines_and_resumes_from_an_offset(
 async def test_follow_survives_rotation_by_rename_and_waits_for_a_file(agent: AgentClient, tmp_path: Path) -> None:
     log = tmp_path / "log"
     got = bytearray()
-    async with asyncio.timeout(30):
-        async with contextlib.aclosing(agent.follow(str(log))) as stream:  # type: ignore[type-var]
-            log.write_bytes(b"one\n")
-            got += (await anext(stream)).data
-            log.rename(tmp_path / "log.1")
-            log.write_bytes(b"two\n")
-            got += (await anext(stream)).data
-            log.write_bytes(b"")
-            log.write_bytes(b"3\n")
-            chunk = await anext(stream)
+    async with asyncio.timeout(30), following(agent, log, offset=None) as stream:
+        log.write_bytes(b"one\n")
+        got += (await anext(stream)).data
+        log.rename(tmp_path / "log.1")
+        log.write_bytes(b"two\n")
+        got += (await anext(stream)).data
+        log.write_bytes(b"")
+        log.write_bytes(b"3\n")
+        chunk = await anext(stream)
     assert bytes(got) == b"one\ntwo\n"
     assert (chunk.data, chunk.offset) == (b"3\n", 0)
 
@@ -275,13 +297,12 @@ async def test_unread_follows_hold_no_more_than_their_credit_and_delay_nothing(
 ) -> None:
     big = tmp_path / "big"
     big.write_bytes(b"x" * 99 + b"\n" + b"y" * 3_000_000)
-    unread = [agent.follow(str(big), offset=0) for _ in range(4)]
-    for stream in unread:
-        await anext(stream)
-    async with asyncio.timeout(15):
-        assert (await agent.run(Command(("echo", "quick")))).stdout == b"quick\n"
-    for stream in unread:
-        await stream.aclose()  # type: ignore[attr-defined]
+    async with AsyncExitStack() as stack:
+        for _ in range(4):
+            unread = await stack.enter_async_context(following(agent, big))
+            await anext(unread)
+        async with asyncio.timeout(15):
+            assert (await agent.run(Command(("echo", "quick")))).stdout == b"quick\n"
     whole = await take(agent, big, 3_000_100, offset=0)
     assert b"".join(c.data for c in whole) == big.read_bytes()
 
@@ -327,8 +348,6 @@ async def test_large_requests_and_answers_cross_in_several_frames(agent: AgentCl
 async def test_ranks_outlive_the_agent(
     agent: AgentClient, cluster: str, transport: Transport, state: Path
 ) -> None:
-    from tests.remote.conftest import CLOCK
-
     started = await agent.start_rank(spec(cluster))
     await agent.close()
     with pytest.raises(AgentLost):
