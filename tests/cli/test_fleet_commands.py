@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import fcntl
 import json
 import os
+import pty
 import signal
 import socket
 import subprocess
 import sys
+import termios
 import time
 from collections.abc import Iterator
 from contextlib import closing
@@ -75,6 +78,11 @@ def free_ports(count: int) -> list[int]:
     return ports
 
 
+def take_terminal() -> None:
+    """Make stdin the controlling terminal, so that Ctrl-C reaches the command."""
+    fcntl.ioctl(0, termios.TIOCSCTTY, 0)
+
+
 class Box:
     """This machine as a cluster of two ranks."""
 
@@ -98,16 +106,19 @@ class Box:
         server.write_text(SERVER.format(python=sys.executable, dies=dies))
         server.chmod(0o755)
 
-    def begin(self, *words: str) -> subprocess.Popen[str]:
+    def begin(self, *words: str, terminal: int | None = None) -> subprocess.Popen[str]:
+        """Start a command; on a terminal it has stdin and stderr there, and a session of its own."""
         argv = [sys.executable, "-m", "pdtui", *(str(self.file) if word == "FILE" else word for word in words)]
         env = {**os.environ, "XDG_STATE_HOME": str(self.folder / "xdg"), "HOME": str(self.folder / "home")}
         return subprocess.Popen(
             argv,
             env=env,
-            stdin=subprocess.DEVNULL,
+            stdin=subprocess.DEVNULL if terminal is None else terminal,
             stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
+            stderr=subprocess.PIPE if terminal is None else terminal,
             text=True,
+            start_new_session=terminal is not None,
+            preexec_fn=None if terminal is None else take_terminal,
         )
 
     def run(self, *words: str) -> tuple[int, str, str]:
@@ -241,6 +252,24 @@ def test_protected_cluster_wants_its_name_without_a_terminal(tmp_path: Path) -> 
     assert "--confirm here" in err
     assert box.run("stop", "FILE", "all", "--confirm", "there")[0] == 2
     assert box.run("stop", "FILE", "all", "--confirm", "here")[0] == 0
+
+
+@pytest.mark.parametrize(("typed", "code"), [("here", 0), ("her", 2), ("\x03", 130)])
+def test_protected_cluster_asks_for_its_name_on_a_terminal(tmp_path: Path, typed: str, code: int) -> None:
+    box = Box(tmp_path, protected=True)
+    master, slave = pty.openpty()
+    try:
+        with box.begin("stop", "FILE", "all", terminal=slave) as process:
+            said = ""
+            while "Type here to stop all 2 ranks:" not in said:
+                said += os.read(master, 4096).decode()
+            os.write(master, f"{typed}\n".encode())
+            assert process.wait(timeout=30) == code
+            assert process.stdout is not None
+            assert ("not running" in process.stdout.read()) == (code == 0)
+    finally:
+        os.close(master)
+        os.close(slave)
 
 
 def test_unreachable_node_is_named_and_everything_ends(box: Box) -> None:

@@ -170,6 +170,11 @@ async def test_commands_from_start_to_stop(rack: Rack) -> None:
     assert code == 0, err
     assert not any(rack.pids(rank, b"") for rank in ALL)
     assert (await rack.run("status"))[0] == 1
+    journals = list((rack.file.parent).glob("**/journal.jsonl"))
+    assert len(journals) == 4
+    for journal in journals:
+        events = [json.loads(line)["event"] for line in journal.read_text().splitlines()]
+        assert events == ["start", "start ended", "start", "start ended", "stop", "stop ended"]
 
 
 async def test_command_killed_during_a_start_leaves_ranks_that_the_next_can_stop(rack: Rack) -> None:
