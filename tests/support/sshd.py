@@ -87,7 +87,8 @@ def _prepare(folder: Path, port: int, extra: str) -> None:
     (folder / "sshd_config").write_text(
         f"ListenAddress 127.0.0.1:{port}\nHostKey {folder}/host_key\nPidFile none\n"
         f"AuthorizedKeysFile {folder}/authorized_keys\nStrictModes no\nUsePAM no\n"
-        f"PasswordAuthentication no\nKbdInteractiveAuthentication no\nPermitRootLogin yes\nLogLevel ERROR\nSetEnv HOME={folder}\n{extra}"
+        f"PasswordAuthentication no\nKbdInteractiveAuthentication no\nPermitRootLogin yes\nLogLevel ERROR\n"
+        f"SetEnv HOME={folder}\n{extra}"
     )
 
 
