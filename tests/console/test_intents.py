@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import asyncio
+
 from pdtui.errors import ActionRefused
 from pdtui.fleet.intents import Blocker, RestartRanks, StartRanks, StopRanks
 from pdtui.fleet.snapshot import RankState
@@ -128,6 +130,23 @@ async def test_a_refusal_is_said_in_words() -> None:
     async with console(fleet) as screen:
         await screen.press("R")
         assert "node3 is leased by ann@jump (restart decode, since 12:01)  wait" in screen.text
+        assert fleet.submitted == []
+
+
+async def test_keys_pressed_while_a_preview_is_under_way_open_no_second_dialog() -> None:
+    fleet = FakeFleet.faulty()
+    fleet.preview_gate = asyncio.Event()
+    async with console(fleet) as screen:
+        await screen.press("r")
+        assert "looking at what restart touches" in screen.lines()[-2]
+        await screen.press("x")
+        await screen.press("R")
+        assert "still looking at the action before" in screen.lines()[-2]
+        fleet.preview_gate.set()
+        await screen.settle()
+        assert "─ restart decode ─" in screen.text
+        await screen.press("escape")
+        assert "─ restart decode ─" not in screen.text
         assert fleet.submitted == []
 
 

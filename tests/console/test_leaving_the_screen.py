@@ -107,3 +107,11 @@ def test_whole_lines_from_the_end_are_copied() -> None:
     assert tail_that_fits("a\nbb\nccc", 100) == ("a\nbb\nccc", True)
     assert tail_that_fits("aaaa\nbbbb\ncccc", 8) == ("cccc", False)
     assert tail_that_fits("x\x1b]52;c;aGk=\x07y", 100) == ("xy", True)
+
+
+async def test_what_a_pane_shows_can_be_copied() -> None:
+    async with console(FakeFleet.healthy()) as screen:
+        await screen.press("d", "tab", "y")
+        assert "node: node3  192.0.0.3" in screen.app.clipboard
+        assert "very-secret" not in screen.app.clipboard
+        assert "lines sent to the terminal's clipboard" in screen.text

@@ -67,6 +67,7 @@ async def test_search_finds_and_goes_on_with_n_and_back_with_capital_n() -> None
         await screen.type("line 5")
         await screen.press("enter")
         assert "1/11 found" in screen.text
+        assert "n next match" in screen.lines()[-1]
         assert "▸line 5 of the log" in screen.text
         await screen.press("n")
         assert "▸line 50 of the log" in screen.text

@@ -140,7 +140,7 @@ async def test_values_grow_old_while_nothing_comes() -> None:
         assert "1m03s" in screen.line("node1 prefill")
 
 
-@pytest.mark.parametrize(("width", "height"), [(80, 24), (100, 30), (60, 15)])
+@pytest.mark.parametrize(("width", "height"), [(80, 24), (100, 27), (60, 15)])
 async def test_a_small_terminal_shows_one_area_at_a_time(width: int, height: int) -> None:
     async with console(FakeFleet.faulty(), size=(width, height)) as screen:
         assert "─ Ranks" in screen.text
@@ -155,6 +155,25 @@ async def test_a_small_terminal_shows_one_area_at_a_time(width: int, height: int
         await screen.press("escape")
         assert "─ Ranks" in screen.text
         assert all(len(line) <= width for line in screen.lines())
+
+
+async def test_a_high_and_narrow_terminal_has_the_grid_above_the_ranks() -> None:
+    async with console(FakeFleet.faulty(), size=(90, 50)) as screen:
+        assert "─ NPUs" in screen.text
+        assert "─ Ranks" in screen.text
+        await screen.press("l")
+        assert "─ NPUs" not in screen.text
+        assert "[log]" in screen.text
+
+
+async def test_a_wide_and_low_terminal_has_the_detail_beside_the_ranks() -> None:
+    async with console(FakeFleet.faulty(), size=(160, 24)) as screen:
+        assert "─ Ranks" in screen.text
+        assert "[log]" in screen.text
+        assert "─ NPUs" not in screen.text
+        await screen.press("shift+tab")
+        assert "─ NPUs" in screen.text
+        assert "─ Ranks" not in screen.text
 
 
 async def test_the_footer_of_eighty_columns_keeps_five_keys_and_help() -> None:

@@ -380,6 +380,8 @@ class FakeFleet:
         self.ask_error: ProxyError | None = None
         self.ask_gate: asyncio.Event | None = None
         """When set: the answer waits for it before its last part."""
+        self.preview_gate: asyncio.Event | None = None
+        """When set: a preview waits for it."""
 
     @classmethod
     def healthy(cls, *, protected: bool = False, read_only: bool = False, nodes: int = 4) -> FakeFleet:
@@ -440,6 +442,8 @@ class FakeFleet:
         self.first_seq[rank] = self.first_seq.get(rank, 0) + count
 
     async def preview(self, intent: Intent) -> Preview:
+        if self.preview_gate is not None:
+            await self.preview_gate.wait()
         if self.refusal is not None:
             raise self.refusal
         ids = intent.ids

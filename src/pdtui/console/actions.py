@@ -17,7 +17,7 @@ from pdtui.console.strings import S, ranks_of
 from pdtui.fleet.snapshot import ALIVE_STATES, RankState, RankStatus, Snapshot
 
 Group = Literal["act", "look", "move", "log", "console"]
-Scope = Literal["screen", "ranks", "log", "test", "prompt", "app"]
+Scope = Literal["screen", "ranks", "log", "text", "test", "prompt", "app"]
 Typing = Literal["", "test", "prompt"]
 
 
@@ -30,6 +30,8 @@ class Situation:
     read_only: bool = False
     headline_open: bool = False
     """There is a headline and the selection is not on its subject."""
+    searching: bool = False
+    """A log is searched: `n` goes to the next match."""
     typing: Typing = ""
     """What letters go into: keys of the screen do nothing then."""
 
@@ -174,6 +176,14 @@ def _go(situation: Situation) -> Offer:
     return Offer(S.offer_go if situation.headline_open else S.actions["go"])
 
 
+def _next(situation: Situation) -> Offer:
+    return Offer(S.offer_next_match if situation.searching else S.actions["log_next"])
+
+
+def _previous(situation: Situation) -> Offer:
+    return Offer(S.offer_previous_match if situation.searching else S.actions["log_previous"])
+
+
 def _cancel(situation: Situation) -> Offer:
     running = [operation for operation in situation.snapshot.operations if operation.state == "running"]
     label = S.actions["cancel_operation"]
@@ -207,8 +217,8 @@ ACTIONS: tuple[Action, ...] = (
     Action("previous_area", ("shift+tab",), "move", "screen"),
     Action("back", ("escape",), "move", "screen", key_label="esc"),
     Action("log_search", ("slash",), "log", "log", key_label="/", footer=1),
-    Action("log_next", ("n",), "log", "log", footer=2),
-    Action("log_previous", ("N",), "log", "log"),
+    Action("log_next", ("n",), "log", "log", _next, footer=2),
+    Action("log_previous", ("N",), "log", "log", _previous),
     Action("log_follow", ("f",), "log", "log", footer=3),
     Action("log_filter", ("ampersand",), "log", "log", key_label="&", footer=4),
     Action("log_context", ("plus",), "log", "log", key_label="+"),
@@ -216,6 +226,7 @@ ACTIONS: tuple[Action, ...] = (
     Action("log_times", ("T",), "log", "log"),
     Action("log_copy", ("y",), "log", "log", footer=6),
     Action("log_save", ("o",), "log", "log", footer=6),
+    Action("text_copy", ("y",), "look", "text"),
     Action("test_send", ("enter",), "act", "test", footer=1),
     Action("test_leave", ("escape",), "act", "test", key_label="esc", footer=2),
     Action("prompt_keep", ("enter",), "look", "prompt", footer=1),

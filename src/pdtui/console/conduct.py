@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import replace
 from typing import Literal
 
@@ -10,11 +10,18 @@ from pdtui.console.screens.dialog import Choice
 from pdtui.console.strings import S, ranks_of
 from pdtui.errors import ActionRefused, PdtuiError
 from pdtui.fleet.handle import FleetHandle
-from pdtui.fleet.intents import Intent, Preview, RestartRanks
+from pdtui.fleet.intents import Intent, Preview, RestartRanks, StartRanks, StopRanks
 
 Severity = Literal["info", "good", "warning", "error"]
 Confirm = Callable[[list[Choice]], Awaitable[Intent | None]]
 Say = Callable[[str, Severity], None]
+
+
+_VERBS: Mapping[type[Intent], str] = {
+    StartRanks: S.actions["start"],
+    StopRanks: S.actions["stop"],
+    RestartRanks: S.actions["restart"],
+}
 
 
 class Conductor:
@@ -24,12 +31,20 @@ class Conductor:
         self._handle = handle
         self._confirm = confirm
         self._say = say
+        self._looking = False
 
     async def carry_out(self, intent: Intent) -> None:
         """Preview, ask where it is dangerous or blocked, submit."""
+        if self._looking:
+            self._say(S.one_at_a_time, "warning")
+            return
+        self._say(S.looking.format(verb=_VERBS[type(intent)]), "info")
+        self._looking = True
         try:
             choices = await self._choices(intent)
             preview = choices[0].preview
+            self._looking = False
+            self._say("", "info")
             decided: Intent | None = intent
             if preview.dangerous or preview.blockers or preview.needs_name:
                 decided = await self._confirm(choices)
@@ -40,6 +55,8 @@ class Conductor:
             self._say(str(error).replace("\n", "  "), "error")
         else:
             self._say(S.submitted.format(title=preview.title), "info")
+        finally:
+            self._looking = False
 
     async def _choices(self, intent: Intent) -> list[Choice]:
         """Return the ways to do it: for a MoE group also the named ranks alone."""

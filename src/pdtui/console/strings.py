@@ -56,6 +56,7 @@ def _actions() -> Mapping[str, str]:
         "cancel_operation": "cancel",
         "edit": "edit the file",
         "shell": "shell",
+        "text_copy": "copy",
         "test_send": "send",
         "test_leave": "cancel, leave",
         "prompt_keep": "keep",
@@ -246,6 +247,8 @@ class Strings:
     )
     one_rank: str = "1 rank"
     many_ranks: str = "{n} ranks"
+    looking: str = "looking at what {verb} touches"
+    one_at_a_time: str = "still looking at the action before"
     submitted: str = "{title}: begun"
     cancel_asked: str = "asked to stop where it is: {operation}"
 
@@ -260,6 +263,8 @@ class Strings:
     why_no_marks_here: str = "marks are set in the list of ranks"
     why_no_rank: str = "no rank is selected"
     why_nothing_wrong: str = "nothing is wrong"
+    offer_next_match: str = "next match"
+    offer_previous_match: str = "previous match"
     offer_go: str = "go there"
     offer_start_all: str = "start all ({ranks})"
     offer_start_stopped: str = "start stopped ({ranks})"

@@ -65,7 +65,7 @@ class MainScreen(ClusterView):
         deed()
 
     def _background(self, work_to_do: Coroutine[Any, Any, None], group: str) -> None:
-        self.run_worker(work_to_do, group=group, exclusive=False)
+        self.run_worker(work_to_do, group=group)
 
     # -- deeds --------------------------------------------------------------------------------------------
 
@@ -336,7 +336,14 @@ class MainScreen(ClusterView):
 
     def do_log_copy(self) -> None:
         """Send the log to the terminal's clipboard."""
-        text, whole = clipboard.tail_that_fits(self.log_view.visible_text())
+        self._copy(self.log_view.visible_text())
+
+    def do_text_copy(self) -> None:
+        """Send what the pane shows to the terminal's clipboard."""
+        self._copy(self.text.plain_text)
+
+    def _copy(self, full: str) -> None:
+        text, whole = clipboard.tail_that_fits(full)
         if not text:
             self.say(S.nothing_to_copy, "warning")
             return

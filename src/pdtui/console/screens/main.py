@@ -22,8 +22,8 @@ from pdtui.console.widgets.rank_list import RankList
 from pdtui.fleet.handle import FleetHandle
 
 MIN_WIDTH, MIN_HEIGHT = 60, 15
-_SIDE_BY_SIDE = (110, 28)
-"""Width and height from which grid, ranks and detail are on the screen together."""
+WIDE, HIGH = 110, 28
+"""From this width ranks and detail are side by side; from this height the grid is above them."""
 _RANKS = 64
 """Cells that a row of the list of ranks needs."""
 _LOG_DELAY = 0.2
@@ -97,9 +97,17 @@ class ClusterView(PaintedScreen):
             self.select_rank(self.ranks.rank)
 
     @property
-    def compact(self) -> bool:
-        """Whether one area is shown at a time."""
-        return self.size.width < _SIDE_BY_SIDE[0] or self.size.height < _SIDE_BY_SIDE[1]
+    def areas_shown(self) -> tuple[Area, ...]:
+        """Return the areas that are on the screen together: as many as fit, always the one with the focus."""
+        area = self.selection.area
+        wide, high = self.size.width >= WIDE, self.size.height >= HIGH
+        if wide and high:
+            return AREAS
+        if wide:
+            return ("npus",) if area == "npus" else ("ranks", "detail")
+        if high:
+            return ("detail",) if area == "detail" else ("npus", "ranks")
+        return (area,)
 
     def on_resize(self, event: events.Resize) -> None:
         """Arrange the areas for the new size."""
@@ -114,12 +122,14 @@ class ClusterView(PaintedScreen):
             text = S.too_small.format(width=width, height=height, min_width=MIN_WIDTH, min_height=MIN_HEIGHT)
             bar = self.bar("too-small")
             bar.show(bar.line().add(text, self.look.styles.warning))
-        self.set_class(self.compact, "-compact")
+        shown = self.areas_shown
         for area in AREAS:
-            self.set_class(area == self.selection.area, f"-show-{area}")
-        self.query_one("#ranks-area").styles.width = "100%" if self.compact else max(_RANKS, width * 46 // 100)
+            self.set_class(area not in shown, f"-no-{area}")
+        self.set_class(shown == ("npus",), "-only-npus")
+        beside = "ranks" in shown and "detail" in shown
+        self.query_one("#ranks-area").styles.width = max(_RANKS, width * 46 // 100) if beside else "100%"
         rows = len(self.snapshot.nodes) + 1
-        self.grid.styles.height = "1fr" if self.compact else max(3, min(rows, height * 2 // 5))
+        self.grid.styles.height = "1fr" if shown == ("npus",) else max(3, min(rows, height * 2 // 5))
 
     def enter_area(self, area: Area) -> None:
         """Give an area the focus, and in the compact layout the screen."""
@@ -215,7 +225,7 @@ class ClusterView(PaintedScreen):
             self._fetch_log()
             self.log_view.poll()
         self.paint_text()
-        if focus or self.compact or self.selection.area == "detail":
+        if focus or "detail" not in self.areas_shown or self.selection.area == "detail":
             self.enter_area("detail")
         self.paint_chrome()
 

@@ -95,7 +95,14 @@ class PaintedScreen(Screen[None]):
 
     def situation(self) -> Situation:
         """Return what the availability of actions depends on."""
-        return Situation(self.snapshot, self.selection, self.read_only, self.headline_leads(), self.typing)
+        return Situation(
+            self.snapshot,
+            self.selection,
+            self.read_only,
+            self.headline_leads(),
+            bool(self.log_view.finder.search_text),
+            self.typing,
+        )
 
     @property
     def typing(self) -> Typing:
@@ -213,8 +220,9 @@ class PaintedScreen(Screen[None]):
         bar.show(*lines)
 
     def say(self, message: str, severity: Severity = "info") -> None:
-        """Say something in the line above the footer."""
-        self._notice = (message, severity, self.clock.monotonic() + _NOTICE_SECONDS)
+        """Say something in the line above the footer for a while; nothing clears it."""
+        until = self.clock.monotonic() + _NOTICE_SECONDS
+        self._notice = (message, severity, until) if message else None
         self._paint_notice(self.size.width)
 
     def _paint_notice(self, width: int) -> None:

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import ClassVar
 
+from textual.binding import BindingType
 from textual.strip import Strip
 
+from pdtui.console.actions import bindings
 from pdtui.console.look import Look
 from pdtui.console.rows import Row, render
 from pdtui.console.widgets.line_view import RowView
@@ -13,6 +16,8 @@ from pdtui.console.widgets.line_view import RowView
 
 class TextView(RowView):
     """Describe, metrics, findings, events, help: rows without a cursor; keys scroll."""
+
+    BINDINGS: ClassVar[list[BindingType]] = bindings("text")
 
     def __init__(self, look: Look, *, id: str | None = None) -> None:  # noqa: A002
         super().__init__(look, id=id)
