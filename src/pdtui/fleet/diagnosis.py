@@ -135,10 +135,21 @@ def diagnose(
     """
     atlas = Atlas(plan, npus or {})
     clues = {rank: _clues(rank, lines, atlas, (offsets or {}).get(rank, 0.0)) for rank, lines in tails.items()}
+    return _judge(clues, tails, exits, sick or {})
+
+
+def _judge(
+    found: Mapping[str, Sequence[_Clue]],
+    tails: Mapping[str, Sequence[LogLine]],
+    exits: Mapping[str, RankExit],
+    sick: Mapping[str, tuple[str, Reason]],
+) -> Mapping[str, Diagnosis]:
+    """Return why each rank is as it is, from what its group's logs explain."""
+    clues = dict(found)
     for rank, end in exits.items():
         if not clues.get(rank) and end.status is not None and end.status < 0:
             clues[rank] = [_killed(rank, end)]
-    for rank, (npu, reason) in (sick or {}).items():
+    for rank, (npu, reason) in sick.items():
         first = _first(clues, _group(rank))
         if first is None or first.weight >= Weight.PEER or first.signature == _ILL:
             clues[rank] = [_ill(rank, npu, reason), *clues.get(rank, ())]
@@ -305,6 +316,7 @@ class Diagnostician:
         self._nodes = nodes
         self._npus = npus
         self._tails: dict[str, tuple[int, float | None, Sequence[LogLine]]] = {}
+        self._read: dict[str, tuple[Sequence[LogLine], Sequence[_Clue]]] = {}
         self._locks: dict[str, asyncio.Lock] = {}
         self._slots = asyncio.Semaphore(_AT_ONCE)
 
@@ -352,14 +364,29 @@ class Diagnostician:
         mates = [other for other in ranks.values() if other.group == rank.group and other.node in nodes]
         troubles = ((other.id, _trouble(other, nodes[other.node])) for other in mates)
         sick = {name: trouble for name, trouble in troubles if trouble is not None}
-        reasons = diagnose(tails, exits, self._plan, offsets=offsets, npus=self._npus(), sick=sick)
-        found = reasons.get(rank_id)
+        clues = await self._clues(tails, offsets)
+        found = _judge(clues, tails, exits, sick).get(rank_id)
         alone = sum(other.group == rank.group for other in ranks.values()) == 1
         said = found is not None and bool(
             found.first_cause or found.remedy or (found.line and not found.signature)
         )
         certain = alone or found is None or said
         return found, certain
+
+    async def _clues(
+        self, tails: Mapping[str, Sequence[LogLine]], offsets: Mapping[str, float]
+    ) -> Mapping[str, Sequence[_Clue]]:
+        """Read the tails; each once, with a breath between them: a large group's are many megabytes."""
+        atlas = Atlas(self._plan, self._npus())
+        found: dict[str, Sequence[_Clue]] = {}
+        for rank, lines in tails.items():
+            known = self._read.get(rank)
+            if known is None or known[0] is not lines:
+                known = (lines, _clues(rank, lines, atlas, offsets.get(rank, 0.0)))
+                self._read[rank] = known
+                await asyncio.sleep(0)
+            found[rank] = known[1]
+        return found
 
     async def _tail(self, rank: RankStatus) -> Sequence[LogLine]:
         async with self._locks.setdefault(rank.id, asyncio.Lock()):
