@@ -85,6 +85,7 @@ async def test_the_columns_of_a_node_say_what_is_being_done_about_it() -> None:
         assert "reconnecting, try 2 in 4 s" in row
         assert "84" in screen.line("node3 decode")
         assert screen.line("node3 decode").endswith("decode/0-15")
+        assert "✖ 1  ▲ 1  ? 16" in screen.line("─ NPUs")
 
 
 async def test_a_node_that_was_never_reached_says_why_and_what_helps() -> None:

@@ -27,4 +27,6 @@ def prepare_textual(*, slow: bool) -> None:
     os.environ.setdefault("TEXTUAL_FPS", "4" if slow else "15")
     os.environ.setdefault("TEXTUAL_ANIMATIONS", "none")
     os.environ.setdefault("TEXTUAL_SMOOTH_SCROLL", "0")
-    os.environ.setdefault("ESCDELAY", "50")
+    if slow:
+        # A key's escape sequence that arrives in two packets must not be taken for the escape key.
+        os.environ.setdefault("ESCDELAY", "300")

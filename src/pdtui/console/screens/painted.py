@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import replace
 
@@ -28,6 +29,7 @@ from pdtui.console.widgets.test_pane import TestPane
 from pdtui.console.widgets.text_view import TextView
 from pdtui.fleet.handle import FleetHandle
 from pdtui.fleet.snapshot import OperationStatus, Snapshot
+from pdtui.readings.verdict import Verdict
 
 _NOTICE_SECONDS = 8.0
 _ENDED_SECONDS = 20.0
@@ -163,7 +165,7 @@ class PaintedScreen(Screen[None]):
         bar.styles.height = len(wrong)
         bar.show(*wrong)
         names = (S.mode_verdict, S.mode_hbm, S.mode_util, S.mode_temp, S.mode_rank)
-        title = Title(S.npus, names, MODES.index(self.grid.mode), self._range(self.grid.range_shown), "v")
+        title = Title(S.npus, names, MODES.index(self.grid.mode), self._npus_note(), "v")
         self._rule("npus-title", title, "npus")
         self._rule("ranks-title", Title(S.ranks, note=self._ranks_note()), "ranks")
         self.paint_detail_title()
@@ -183,6 +185,13 @@ class PaintedScreen(Screen[None]):
     def _range(self, shown: tuple[int, int, int]) -> str:
         first, last, total = shown
         return S.more_above_below.format(first=first, last=last, total=total) if last - first + 1 < total else ""
+
+    def _npus_note(self) -> str:
+        """Say how many NPUs are not well, also those out of view, and which nodes are in view."""
+        found = Counter(npu.verdict for node in self.snapshot.nodes for npu in node.npus)
+        wrong = (Verdict.FAILED, Verdict.DEGRADED, Verdict.UNKNOWN)
+        parts = [f"{self.look.glyphs.verdict(verdict)} {found[verdict]}" for verdict in wrong if found[verdict]]
+        return "  ".join([*parts, self._range(self.grid.range_shown)]).strip()
 
     def _ranks_note(self) -> str:
         ranks = self.ranks
