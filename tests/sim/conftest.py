@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -10,6 +9,7 @@ import pytest
 
 from pdtui.sim.simulation import Simulation
 from tests.sim.support import CLUSTER, FAST
+from tests.support.required import skip_unless
 
 
 @pytest.fixture
@@ -22,9 +22,5 @@ async def simulation(tmp_path: Path) -> AsyncIterator[Simulation]:
 @pytest.fixture
 def namespaces(simulation: Simulation) -> None:
     """Skip where the kernel gives no pid namespaces."""
-    if simulation.isolated:
-        return
-    reason = next(node.processes.refused for node in simulation.nodes.values())
-    if os.environ.get("PDTUI_REQUIRE_ALL"):
-        pytest.fail(f"no pid namespaces here: {reason}")
-    pytest.skip(f"no pid namespaces here: {reason}")
+    refused = {node.processes.refused for node in simulation.nodes.values()}
+    skip_unless(simulation.isolated, f"no pid namespaces: {', '.join(refused)}")

@@ -28,10 +28,12 @@ def environment(tmp_path: Path) -> dict[str, str]:
 
 
 @contextlib.asynccontextmanager
-async def demo(tmp_path: Path, *words: str) -> AsyncIterator[asyncio.subprocess.Process]:
-    """Run the command; it is killed if the test did not end it."""
+async def demo(
+    tmp_path: Path, *words: str, through: str = 'exec "$@"'
+) -> AsyncIterator[asyncio.subprocess.Process]:
+    """Run the command by a line of shell; it is killed if the test did not end it."""
     process = await asyncio.create_subprocess_exec(
-        *[sys.executable, "-m", "pdtui", "demo", *words],
+        *["sh", "-c", through, "sh", sys.executable, "-m", "pdtui", "demo", *words],
         stdin=asyncio.subprocess.DEVNULL,
         stdout=asyncio.subprocess.PIPE,
         stderr=asyncio.subprocess.PIPE,
@@ -59,6 +61,14 @@ async def test_serve_until_a_signal(tmp_path: Path, number: signal.Signals) -> N
         assert await process.wait() == 0
         assert not path.exists()
     assert not list(tmp_path.glob("pdtui-*"))
+
+
+async def test_an_interrupt_counts_though_the_shell_had_it_ignored(tmp_path: Path) -> None:
+    async with demo(tmp_path, str(CLUSTER), "--serve", "--stopped", through="trap '' INT; exec \"$@\"") as process:
+        assert process.stdout
+        assert await process.stdout.readline()
+        process.send_signal(signal.SIGINT)
+        assert await process.wait() == 0
 
 
 async def test_a_killed_demo_leaves_no_process(tmp_path: Path) -> None:

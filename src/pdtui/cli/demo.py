@@ -98,7 +98,8 @@ def _simulation(path: Path, root: Path | None, speed: float) -> Iterator[tuple[P
             root = Path(tempfile.mkdtemp(prefix="pdtui-demo-"))
             # The last word, also when the simulator was killed and could not clean up.
             stack.callback(shutil.rmtree, root, ignore_errors=True)
-        for number in (signal.SIGTERM, signal.SIGHUP):
+        # SIGINT too: a shell that starts us in the background has it ignored.
+        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
             stack.callback(signal.signal, number, signal.signal(number, _interrupt))
         process = subprocess.Popen(
             [sys.executable, "-m", "pdtui.sim", str(path), "--root", str(root), "--speed", str(speed)],
@@ -138,9 +139,9 @@ def _by() -> str:
 
 def _serve(path: Path, process: subprocess.Popen[str], *, start: bool) -> int:
     """Print the file, bring the ranks up, and stay."""
-    click.echo(str(path))
-    sys.stdout.flush()
     try:
+        click.echo(str(path))
+        sys.stdout.flush()
         if start:
             asyncio.run(_bring_up(path))
         click.echo(f"the simulated cluster is there; try: pdtui status {path}", err=True)

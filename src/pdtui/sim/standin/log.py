@@ -17,12 +17,14 @@ def put(text: str, descriptor: int = 1) -> None:
 class Log:
     """One process's lines: `(APIServer pid=7) INFO 11-30 12:46:49 [api_server.py:71] text`."""
 
-    def __init__(self, name: str) -> None:
+    def __init__(self, name: str, pid: int = 0) -> None:
         self.name = name
+        self.pid = pid
+        """Of another process that the lines are to come from; 0: this one's."""
 
     def _line(self, level: str, place: str, text: str) -> None:
         stamp = time.strftime("%m-%d %H:%M:%S")
-        head = f"({self.name} pid={os.getpid()}) {level} {stamp} [{place}] "
+        head = f"({self.name} pid={self.pid or os.getpid()}) {level} {stamp} [{place}] "
         put("".join(f"{head}{line}\n" for line in text.split("\n")))
 
     def info(self, place: str, text: str) -> None:

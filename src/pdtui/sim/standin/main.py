@@ -84,7 +84,8 @@ class Rank:
         self.coordinator_pid = 0
         self.worker_pids: list[int] = []
         self.metrics = Metrics(config.dp_rank, config.served[0], config.block_size, BLOCKS)
-        self.kv = KvStore(config, self.metrics, log)
+        # The scheduler's lines are the engine's, whoever keeps its books here.
+        self.kv = KvStore(config, self.metrics, Log(f"EngineCore{config.name}"))
         self.completions = Completions(config, self.metrics, self.kv, log, self._kill_engine)
         self.server: Server | None = None
         self._record = f"{config.node}/run/vllm/{os.getpid()}"
@@ -173,6 +174,7 @@ class Rank:
         # The engine keeps the other end of the coordinator's pipe: the coordinator ends with it.
         body = _engine_body(config, rpc)
         self.engine_pid, self.engine = fork(f"VLLM::EngineCore{config.name}", body, [listener])
+        self.kv.log.pid = self.engine_pid
         os.close(write)
         if rpc is not None:
             rpc.close()
