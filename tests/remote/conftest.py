@@ -7,7 +7,7 @@ import hashlib
 import os
 import signal
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
-from contextlib import AsyncExitStack, aclosing, asynccontextmanager
+from contextlib import AsyncExitStack, aclosing, asynccontextmanager, suppress
 from pathlib import Path
 
 import pytest
@@ -58,10 +58,15 @@ async def cluster(tmp_path: Path) -> AsyncIterator[str]:
     """A cluster's name that nobody else has; whatever still runs for it afterwards is killed and waited for."""
     name = "t" + hashlib.sha256(str(tmp_path).encode()).hexdigest()[:10]
     yield name
-    for word in (f"PDTUI_RANK={name}:", f"/{name}/"):
-        for pid in carriers(word):
-            os.kill(pid, signal.SIGKILL)
-        await eventually(lambda word=word: not carriers(word), what="ranks and keepers end")  # type: ignore[misc]
+
+    def gone() -> bool:
+        left = carriers(f"PDTUI_RANK={name}:") + carriers(f"/{name}/")
+        for pid in left:
+            with suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+        return not left
+
+    await eventually(gone, what="ranks and keepers end")
 
 
 @pytest.fixture

@@ -343,6 +343,7 @@ async def test_a_read_only_state_directory_is_an_error_with_a_name(tmp_path: Pat
             await agent.start_rank(spec(cluster))
         assert caught.value.code == "no_state_dir"
         assert "Read-only" in str(caught.value)
+        assert (await agent.run(Command(("echo", "npu"), device=0, max_age=5))).stdout == b"npu\n"
     finally:
         await agent.close()
         await local.close()

@@ -47,8 +47,9 @@ SILENCE = 30.0  # seconds without a word from the console
 CREDIT = 262144  # bytes sent and not acknowledged over all follows
 FOLLOW_PIECE = 32768
 BULK_LIMIT = 4 << 20  # bytes that wait to be sent before producers wait
-THREADS = 48
+THREADS = 128
 LOCK_PATIENCE = 30.0
+KEEPER_PATIENCE = 20
 RUNS_KEPT = 5
 ROTATE_BYTES = 64 << 20
 PIECES_KEPT = 4
@@ -610,14 +611,29 @@ class FileLock(object):
         self.release()
 
 
-def lock_folder(state):
-    """Return the folder of device locks and shared readings: beside the ranks, else in /tmp, this user's alone."""
-    path = os.path.join(state, "devices") if state else "/tmp/pdtui-%d" % os.getuid()
+def lock_folder(path):
+    """Make a folder for device locks and shared readings. Raises OSError unless it is this user's alone."""
     make_private(path)
     info = os.lstat(path)
-    if info.st_uid != os.getuid() or not os.path.isdir(path) or os.path.islink(path):
-        raise Failure("permission", "%s belongs to somebody else" % path)
+    if info.st_uid != os.getuid() or os.path.islink(path) or info.st_mode & 0o022:
+        raise OSError(errno.EPERM, "belongs to somebody else, or others can write there", path)
     return path
+
+
+def lock_device(job, state, name, patience):
+    """Return (folder, lock held): beside the ranks, else in /tmp, since a full disk must not hide the NPUs."""
+    spare = hashlib.sha256(state.encode()).hexdigest()[:12] if state else "none"
+    folders = [os.path.join(state, "devices")] if state else []
+    folders.append("/tmp/pdtui-%d-%s" % (os.getuid(), spare))
+    problem = None
+    for path in folders:
+        try:
+            lock = FileLock(os.path.join(lock_folder(path), name + ".lock"), patience, job, name)
+            lock.__enter__()
+            return path, lock
+        except OSError as error:
+            problem = error
+    raise Failure(code_of(problem), describe(problem))
 
 
 def shared_reading(path, max_age):
@@ -649,10 +665,10 @@ def run_for_device(job, state, command):
     device = command.get("device")
     if device is None and not age:
         return run_command(*arguments)
-    folder = lock_folder(state)
     digest = hashlib.sha256("\0".join(argv).encode("utf-8", "surrogateescape")).hexdigest()[:24]
     name = "device-%d" % device if device is not None else "command-" + digest
-    with FileLock(os.path.join(folder, name + ".lock"), timeout + 15, job, name):
+    folder, lock = lock_device(job, state, name, timeout + 15)
+    try:
         reading = os.path.join(folder, "reading-%s.json" % digest)
         kept = shared_reading(reading, age) if age else None
         if kept is not None:
@@ -661,6 +677,8 @@ def run_for_device(job, state, command):
         if age and not job.cancelled and not result["timed_out"]:
             share_reading(reading, result, blobs)
         return result, blobs
+    finally:
+        lock.release()
 
 
 # -------------------------------------------------------------------------------------------- rank directory
@@ -822,8 +840,10 @@ class Ranks(object):
             try:
                 rank.prepare(run, spec, self.boot)
                 self.launch(rank, run, lock.fd, args)
-            except (Failure, OSError):
-                remove_tree(rank.folder(run))
+            except (Failure, OSError) as error:
+                late = getattr(error, "code", "") == "timeout"  # the keeper may go on yet, and needs its folder
+                if not late and not os.path.exists(rank.folder(run) + "/record.json"):
+                    remove_tree(rank.folder(run))
                 raise
             rank.prune()
             return {"outcome": "started", "record": rank.view(Table(fresh=True), self.boot)}
@@ -854,7 +874,9 @@ class Ranks(object):
             mouth = None
             process.wait()
             answer = b""
-            while select.select([ear], [], [], 20)[0]:
+            while True:
+                if not select.select([ear], [], [], KEEPER_PATIENCE)[0]:
+                    raise Failure("timeout", "no word from the keeper within %d s" % KEEPER_PATIENCE)
                 piece = os.read(ear, 4096)
                 answer += piece
                 if not piece or answer == b"ok":
@@ -1361,7 +1383,7 @@ class Agent(object):
 
     def fail(self, request, error):
         """Send an error."""
-        self.send(request, {"error": {"code": error.code, "message": str(error)}})
+        self.send(request, {"error": {"code": error.code, "message": str(error)[:4000]}})
 
     # ---- requests
 
@@ -1618,6 +1640,7 @@ def write_all(fd, data):
 def main(reader):
     """Serve stdin and stdout until the console goes or is silent; never returns."""
     params = json.loads(reader.readline().decode("utf-8"))
+    os.environ.pop("PDTUI_RANK", None)  # a console in a rank's shell: its commands are no part of the rank
     out = os.dup(1)
     os.dup2(2, 1)  # nothing but frames may come from this process's stdout
     agent = Agent(reader, lambda frame: write_all(out, frame), params)

@@ -75,7 +75,6 @@ def become_rank(run, gate, log, program):
         os.dup2(login, 2)
         os.dup2(log, 3)
         os.set_inheritable(3, True)  # dup2 changes nothing when the log is descriptor 3 already
-        os.closerange(4, 256)
         try:
             os.chdir(environ.get(b"HOME", b"/"))
         except OSError:
@@ -89,16 +88,18 @@ def become_rank(run, gate, log, program):
 
 
 def launch(run, program):
-    """Fork the rank, record it, let it go. Returns its pid and the log's descriptor."""
+    """Fork the rank, record it, let it go and wait for its exec. Returns its pid and the log's descriptor."""
     log = os.open(run + "/log", os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o600)
     fill_in(run + "/exit.json", "")
     fill_in(run + "/stop.json", "")
     gate, opener = os.pipe()
+    ear, mouth = os.pipe()
     pid = os.fork()
     if pid == 0:
         os.close(opener)
         become_rank(run, gate, log, program)
     os.close(gate)
+    os.close(mouth)
     me = os.getpid()
     try:
         with open(run + "/start.json", "rb") as file:
@@ -109,6 +110,8 @@ def launch(run, program):
         os.write(opener, b"g")
     finally:
         os.close(opener)  # without a record the rank reads end of file and ends
+    os.read(ear, 1)  # end of file: exec has closed the other end, and the rank carries its variable
+    os.close(ear)
     return pid, log
 
 
