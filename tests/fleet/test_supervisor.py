@@ -361,3 +361,18 @@ async def test_hung_node_does_not_hold_up_a_start_on_the_others(cluster: Cluster
         cluster.nodes["node1"].restore()
         await cluster.drive(fleet.wait(operation))
         assert cluster.states(fleet)["decode/3"] is RankState.READY
+
+
+async def test_all_ranks_are_told_at_once_and_leave_the_rotation_before(cluster: Cluster) -> None:
+    for node in cluster.nodes.values():
+        node.behaviour = lambda _: Behaviour(ready_after=1, ignores_term=True)
+    async with cluster.fleet() as fleet:
+        await start(cluster, fleet)
+        begin = cluster.clock.monotonic()
+        operation = await fleet.submit(StopRanks(ALL, grace=30))
+        await cluster.clock.advance(0)
+        assert fleet.snapshot.serving.word == "DOWN"
+        assert {rank.state for rank in fleet.snapshot.ranks} == {RankState.STOPPING}
+        done = await cluster.drive(fleet.wait(operation))
+        assert done.state == "done", done
+        assert cluster.clock.monotonic() - begin < 40

@@ -18,7 +18,7 @@ from pdtui.topology.model import Topology
 from pdtui.topology.plan import Plan
 
 AT_ONCE = 32
-"""Ranks that are started or stopped at once over all nodes."""
+"""Ranks that are started at once over all nodes; all that are to stop are told at once."""
 
 AT_ONCE_NODE = 8
 """Ranks of one node that are started at once."""
@@ -58,11 +58,15 @@ class Crew:
         error = self.links[node].status.error
         return f"{node} is unreachable{': ' + error.message if error else ''}"
 
+    def alone(self, rank_id: str) -> asyncio.Lock:
+        """Return the lock that lets one thing at a time be done to a rank from here."""
+        return self._ranks.setdefault(rank_id, asyncio.Lock())
+
     @asynccontextmanager
     async def turn(self, rank: RankStatus) -> AsyncIterator[None]:
-        """Wait until this rank may be worked on: one thing at a time for a rank, a few at once for a node."""
+        """Wait until this rank may be started: alone, and a few at once of a node."""
         node = self._nodes.setdefault(rank.node, asyncio.Semaphore(AT_ONCE_NODE))
-        async with self._ranks.setdefault(rank.id, asyncio.Lock()), node, self._all:
+        async with self.alone(rank.id), node, self._all:
             yield
 
     async def journal_on_nodes(self, nodes: Sequence[str], entry: Mapping[str, object]) -> None:

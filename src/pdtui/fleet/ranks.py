@@ -114,8 +114,7 @@ class RankWatcher:
         self._listeners: Sequence[Listener] = ()
         self._complaint = ""
         self._diagnosing: set[asyncio.Task[None]] = set()
-        self.stopping: set[str] = set()
-        """Ranks that are being stopped from here."""
+        self._stopping: set[str] = set()
         self.expecting: set[str] = set()
         """Ranks that an operation waits for; they are polled at the quick pace."""
         self.answered = False
@@ -125,6 +124,19 @@ class RankWatcher:
         """Poll now."""
         self._ports_at = float("-inf")
         self._wake.set()
+
+    def begin_stop(self, rank_id: str) -> None:
+        """Show a rank that runs as stopping from now on."""
+        self._stopping.add(rank_id)
+        rank = self._planned.get(rank_id) or self._strays.get(rank_id)
+        if rank is not None and self._memory[rank_id].alive and self._link.rank_agent is not None:
+            self._put(rank)
+        self.poke()
+
+    def end_stop(self, rank_id: str) -> None:
+        """Show a rank as its node says it is."""
+        self._stopping.discard(rank_id)
+        self.poke()
 
     async def refreshed(self) -> None:
         """Poll now and return when a poll that began after this call is done."""
@@ -155,7 +167,7 @@ class RankWatcher:
                 task.cancel()
 
     def _interval(self) -> float:
-        busy = self.stopping or self.expecting or any(m.state in TRANSIENT for m in self._memory.values())
+        busy = self._stopping or self.expecting or any(m.state in TRANSIENT for m in self._memory.values())
         return BUSY_INTERVAL if busy else QUIET_INTERVAL
 
     def _mark_lost(self) -> None:
@@ -215,7 +227,7 @@ class RankWatcher:
         memory = self._memory[rank_id]
         if not memory.alive:
             return memory.listener is not None
-        if memory.state is not RankState.READY or memory.health != "200" or rank_id in self.stopping:
+        if memory.state is not RankState.READY or memory.health != "200" or rank_id in self._stopping:
             return True
         return self._clock.monotonic() - self._health_at.get(rank_id, float("-inf")) >= HEALTH_INTERVAL
 
@@ -301,7 +313,7 @@ class RankWatcher:
         view = View(
             now=now,
             offset=self._offset,
-            stopping=rank.id in self.stopping,
+            stopping=rank.id in self._stopping,
             extra_flags=("not-in-file",) if stray else (),
         )
         was = memory.state

@@ -45,6 +45,9 @@ class Stopping:
         # Kept here: a rank that the file does not have is forgotten as soon as it has ended.
         self._nodes = {rank_id: self._crew.store.ranks[rank_id].node for rank_id in ids}
         operation.phase(PHASE, "running", f"TERM to {len(ids)}, KILL after {self._grace:.0f} s")
+        for rank_id in ids:
+            self._crew.watcher_of(rank_id).begin_stop(rank_id)
+        self._crew.store.publish()  # Out of the proxy's rotation before they are told.
         results = await asyncio.gather(*(self._stop(rank_id) for rank_id in ids))
         stopped = [
             (rank_id, result.record)
@@ -63,10 +66,15 @@ class Stopping:
         await self._see()
 
     async def _stop(self, rank_id: str) -> StopResult | None:
+        watcher = self._crew.watcher_of(rank_id)
+        try:
+            return await self._stop_marked(rank_id, watcher.record(rank_id))
+        finally:
+            watcher.end_stop(rank_id)
+
+    async def _stop_marked(self, rank_id: str, record: RankRecord | None) -> StopResult | None:
         crew, operation = self._crew, self._operation
         status = crew.store.ranks[rank_id]
-        watcher = crew.watcher_of(rank_id)
-        record = watcher.record(rank_id)
         if status.state is RankState.UNMANAGED:
             pid = f" (pid {status.pid})" if status.pid is not None else ""
             operation.rank(rank_id, "failed", f"unmanaged{pid}: stop it where it was started")
@@ -78,10 +86,8 @@ class Stopping:
         if record is None:
             self._nothing(rank_id)
             return None
-        watcher.stopping.add(rank_id)
-        watcher.poke()
         try:
-            async with crew.turn(status), crew.clock.timeout(self._grace + STOP_MARGIN):
+            async with crew.clock.timeout(self._grace + STOP_MARGIN), crew.alone(rank_id):
                 operation.rank(rank_id, "running", "stopping")
                 result = await agent.stop_rank(crew.topology.name, record.rank, grace=self._grace, by=crew.by)
         except TimeoutError:
@@ -90,17 +96,17 @@ class Stopping:
         except RemoteError as error:
             operation.rank(rank_id, "failed", f"could not be stopped: {error.message}")
             return None
-        finally:
-            watcher.stopping.discard(rank_id)
-            watcher.poke()
+        self._tell(rank_id, result)
+        return result
+
+    def _tell(self, rank_id: str, result: StopResult) -> None:
         if result.outcome == "not_running":
             self._nothing(rank_id)
         elif result.outcome == "still_running":
             pids = ", ".join(str(pid) for pid in result.survivors)
-            operation.rank(rank_id, "failed", f"still running after KILL: pid {pids}")
+            self._operation.rank(rank_id, "failed", f"still running after KILL: pid {pids}")
         else:
-            operation.rank(rank_id, "running", "killed" if result.killed else "stopped")
-        return result
+            self._operation.rank(rank_id, "running", "killed" if result.killed else "stopped")
 
     def _nothing(self, rank_id: str) -> None:
         self._operation.rank(rank_id, "waiting" if self._by_the_way else "done", "not running")
