@@ -335,8 +335,13 @@ async def test_the_end_of_a_rank_that_filled_the_disk_is_recorded(tmp_path: Path
         await local.close()
 
 
-async def test_a_read_only_state_directory_is_an_error_with_a_name(tmp_path: Path, cluster: str) -> None:
-    local, agent = await in_small_disk(tmp_path, "size=1m,ro", cluster)
+async def test_a_read_only_state_directory_is_an_error_with_a_name(
+    tmp_path: Path, cluster: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    disk = tmp_path / "disk"
+    disk.mkdir()
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+    local, agent = await in_small_disk(disk, "size=1m,ro", cluster)
     try:
         assert "Read-only" in agent.facts.state_dir_error
         with pytest.raises(AgentError) as caught:

@@ -624,7 +624,7 @@ def lock_device(job, state, name, patience):
     """Return (folder, lock held): beside the ranks, else in /tmp, since a full disk must not hide the NPUs."""
     spare = hashlib.sha256(state.encode()).hexdigest()[:12] if state else "none"
     folders = [os.path.join(state, "devices")] if state else []
-    folders.append("/tmp/pdtui-%d-%s" % (os.getuid(), spare))
+    folders.append("%s/pdtui-%d-%s" % (os.environ.get("TMPDIR", "/tmp"), os.getuid(), spare))
     problem = None
     for path in folders:
         try:

@@ -41,6 +41,9 @@ RAW_PIECE = 45000
 BUFFER_LIMIT = 4 * FRAME
 """Bytes without a newline after which the far end is no agent any more."""
 BLOB_LIMIT = 64 << 20
+"""Bytes of one request that wait to be taken; the agent's own limits are far below."""
+PART_LIMIT = 10_000
+"""Items of one request that wait to be taken."""
 PING_EVERY = 5.0
 LOST_AFTER = 15.0
 """Seconds without a byte, although a ping is out."""
@@ -226,6 +229,8 @@ class AgentClient:
                 raise TypeError("a result must be an object")
             if "b64" in value:
                 blobs["data"] = base64.b64decode(value["b64"], validate=True)
+            if pending.parts.qsize() > PART_LIMIT:
+                raise ValueError("an answer has too many parts")
             pending.parts.put_nowait(_Part(value, blobs, n, "ok" in frame))
 
     def _post(self, message: Mapping[str, Any]) -> None:

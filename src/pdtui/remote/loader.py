@@ -104,7 +104,7 @@ def parse_facts(text: bytes) -> Facts:
             state_dir_error=clean_line(str(raw["state_dir_error"])),
             in_container=bool(raw["in_container"]),
         )
-    except (ValueError, KeyError, TypeError) as error:
+    except (ValueError, KeyError, TypeError, OverflowError, RecursionError) as error:
         raise ConnectError("the agent's first line is damaged", kind="protocol") from error
     if facts.protocol != PROTOCOL:
         raise ConnectError(

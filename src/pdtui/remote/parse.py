@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from typing import Any
 
@@ -20,6 +21,9 @@ from pdtui.remote.interface import (
 from pdtui.text import clean, clean_line
 
 Json = Mapping[str, Any]
+
+LARGEST = 1e15
+"""No time, size or count of a node is larger."""
 
 
 def text(value: object) -> str:
@@ -43,8 +47,10 @@ def wholes(value: object) -> tuple[int, ...]:
 
 
 def real(value: object) -> float:
-    """Return a number as float; 0.0 for anything else."""
-    return float(value) if isinstance(value, int | float) else 0.0
+    """Return a number as float; 0.0 for anything else, and for what is not finite."""
+    if not isinstance(value, int | float) or abs(value) > LARGEST or math.isnan(value):
+        return 0.0
+    return float(value)
 
 
 def table(value: object) -> dict[str, Any]:
