@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import PurePath
 
 from pdtui.clock import Clock
 from pdtui.errors import RemoteError
@@ -128,6 +129,7 @@ def _ports(
         pid: record.rank for record in seen.records.values() if record.state in ALIVE for pid in record.processes
     }
     tag = f"{topology.name}:"
+    taken: list[tuple[int, str, Listener, str]] = []
     for port, use in ports_of(rank, plan):
         for held in seen.listeners:
             if held.port != port or (held.address not in ANY_ADDRESS and held.address != rank.host):
@@ -136,21 +138,31 @@ def _ports(
             owner = ours or (owners.get(held.pid, "") if held.pid is not None else "")
             if owner == rank.id or owner in stopping:
                 continue
-            yield _port_blocker(rank, port, use, held, owner)
+            taken.append((port, use, held, owner))
             break
+    if taken:  # One server holds all its ports: the first stands for the rest.
+        yield _port_blocker(rank, *taken[0], others=len(taken) - 1)
 
 
-def _port_blocker(rank: RankPlan, port: int, use: str, held: Listener, owner: str) -> Blocker:
+def _port_blocker(rank: RankPlan, port: int, use: str, held: Listener, owner: str, *, others: int) -> Blocker:
     process = f"pid {held.pid}" if held.pid is not None else "another process"
-    what = f" ({held.command[:60]})" if held.command else ""
+    what = f" ({_short(held.command)})" if held.command else ""
+    more = f" ({others} more of its ports are taken)" if others else ""
     if owner:
         who, remedy = f"{owner}, {process}", f"restart {owner}"
     else:
         who = f"{process}{what}, not started here"
         remedy = "stop that process where it was started, or change the port in the file"
     return Blocker(
-        f"port:{rank.node}:{port}", f"{use} port {port} of {rank.id} on {rank.node} is held by {who}", remedy
+        f"port:{rank.node}:{port}",
+        f"{use} port {port} of {rank.id} on {rank.node} is held by {who}{more}",
+        remedy,
     )
+
+
+def _short(command: str) -> str:
+    """Return the first words of a command line without folders: `python3 vllm serve`."""
+    return " ".join(PurePath(word).name for word in command.split()[:4])[:60]
 
 
 def ports_of(rank: RankPlan, plan: Plan) -> tuple[tuple[int, str], ...]:
