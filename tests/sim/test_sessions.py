@@ -177,7 +177,9 @@ async def test_without_namespaces_the_nodes_keep_state_apart(tmp_path: Path) -> 
         assert (await run(simulation, "echo $HOME")).stdout != (
             await run(simulation, "echo $HOME", "node2")
         ).stdout
-        assert "state_dir: ~/" in simulation.topology_path.read_text(encoding="utf-8")
+        assert (
+            await run(simulation, "echo $PDTUI_MACHINE_VIEW")
+        ).stdout == f"{simulation.node('node1').machine.address}\n"
         done = await run(simulation, "echo plain; kill -USR1 $$")
         assert done.exit_signal is not None
 

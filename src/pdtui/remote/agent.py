@@ -184,6 +184,10 @@ def environment(pid):
     return values
 
 
+MACHINE = os.environ.get("PDTUI_MACHINE_VIEW", "")
+"""Set where several nodes share this kernel's process table: this node's id, which its ranks carry too."""
+
+
 class Markers(object):
     """PDTUI_RANK of processes, remembered by pid and start time.
 
@@ -203,9 +207,11 @@ class Markers(object):
         if marker or (marker == "" and not fresh and now - first > 10):
             return marker
         marker = ""
-        for entry in read_bytes("/proc/%d/environ" % stat.pid, 4 << 20).split(b"\0"):
-            if entry.startswith(b"PDTUI_RANK="):
-                marker = entry[11:].decode("utf-8", "replace")
+        entries = read_bytes("/proc/%d/environ" % stat.pid, 4 << 20).split(b"\0")
+        if not MACHINE or b"PDTUI_MACHINE_VIEW=" + MACHINE.encode() in entries:
+            for entry in entries:
+                if entry.startswith(b"PDTUI_RANK="):
+                    marker = entry[11:].decode("utf-8", "replace")
         with self.lock:
             self.known[key] = (marker, first)
         return marker
@@ -1595,7 +1601,7 @@ class Agent(object):
 
 def machine_id():
     """Return what tells this machine from others that share a file system with it."""
-    return read_line("/etc/machine-id") or read_line("/var/lib/dbus/machine-id") or socket.gethostname()
+    return MACHINE or read_line("/etc/machine-id") or read_line("/var/lib/dbus/machine-id") or socket.gethostname()
 
 
 def is_container():

@@ -182,8 +182,7 @@ class Simulation:
                 key=keys.client,
                 known_hosts=keys.known_hosts,
                 config=config,
-                # Without mounts of their own the nodes can only differ in their homes.
-                state_dir=str(self.state_dir) if self.isolated else "~/.local/state/pdtui",
+                state_dir=str(self.state_dir),
                 model_path=model,
                 setup=setup,
             )

@@ -125,7 +125,9 @@ class SshDaemon:
     def environment(self) -> dict[str, str]:
         """Return what a session starts with: sshd's own variables, nothing of this machine's."""
         machine = self.machine
-        return {
+        # Without a pid namespace the node says itself which processes are its own.
+        view = {} if self._processes.isolation == "namespace" else {"PDTUI_MACHINE_VIEW": machine.address}
+        return view | {
             "PATH": machine.tools,
             "HOME": str(machine.home),
             "USER": self._user,

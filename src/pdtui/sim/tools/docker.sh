@@ -37,6 +37,7 @@ exec)
     cd "$containers/$name" || exit 1
     exec env -i HOME="$containers/$name/root" PATH="$containers/$name/usr/local/bin:@PATH@" \
         HOSTNAME='@HOSTNAME@' LANG=C.UTF-8 PDTUI_SIM_NODE='@NODE@' PDTUI_ADDRESS_VIEW='@ADDRESS@' \
+        ${PDTUI_MACHINE_VIEW:+PDTUI_MACHINE_VIEW="$PDTUI_MACHINE_VIEW"} \
         ${set_env:+"$set_env"} "$@"
     ;;
 inspect)
