@@ -12,8 +12,13 @@ from pathlib import Path
 
 import pytest
 
+from pdtui.clock import SystemClock
+from pdtui.fleet.fleet import Fleet
+from pdtui.fleet.intents import StartRanks
+from pdtui.sim.simulation import Simulation
 from pdtui.topology.load import load_checked
-from tests.sim.support import CLUSTER
+from pdtui.topology.planner import make_plan
+from tests.sim.support import CLUSTER, FAST
 from tests.sim.test_sessions import nothing_of
 from tests.support.waiting import eventually
 
@@ -125,3 +130,27 @@ async def test_the_faults_are_listed(tmp_path: Path) -> None:
         out, _ = await process.communicate()
         assert process.returncode == 0
         assert b"die-at-start RANK [on|off]" in out
+
+
+@pytest.mark.slow
+async def test_without_namespaces_ranks_are_known_by_their_node(tmp_path: Path) -> None:
+    async with Simulation(CLUSTER, tmp_path / "sim", speed=FAST, isolate=False) as simulation:
+        topology = load_checked(simulation.topology_path)
+        plan = make_plan(topology)
+        async with Fleet(
+            topology,
+            plan,
+            clock=SystemClock(),
+            read_only=False,
+            by="test",
+            journal_dir=tmp_path / "journal",
+            proxy=False,
+        ) as fleet:
+            assert await fleet.settled(30, npus=False)
+            operation = await fleet.submit(StartRanks(tuple(rank.id for rank in plan.ranks)))
+            assert (await fleet.wait(operation)).state == "done"
+            fleet.store.publish()
+            # No rank shows on a node that is not its own.
+            assert {rank.id: str(rank.state) for rank in fleet.snapshot.ranks} == {
+                rank.id: "ready" for rank in plan.ranks
+            }
