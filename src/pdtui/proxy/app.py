@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import logging
 import uuid
 from typing import Any
@@ -174,10 +173,9 @@ class ProxyApp:
                 rank, "GET", "/v1/models", headers=headers, body=b"", within=within
             ) as answer:
                 raw = await answer.read(self._settings.event_limit, within=within)
-                listing = json.loads(raw) if answer.status == 200 else None
-        except (UpstreamError, ValueError):
+        except UpstreamError:
             return None
-        return raw if isinstance(listing, dict) else None
+        return raw if answer.status == 200 and openai.json_object(raw) is not None else None
 
     async def _metrics(self, request: web.Request) -> web.Response:
         return web.Response(

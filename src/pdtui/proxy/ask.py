@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
@@ -125,11 +124,8 @@ class _Run:
             self.fail("the answer ended before it was complete")
 
     def _read_whole(self, raw: bytes) -> None:
-        try:
-            value = json.loads(raw)
-        except (ValueError, RecursionError):
-            value = None
-        if isinstance(value, dict) and "error" not in value and self._now.status == 200:
+        value = openai.json_object(raw)
+        if value is not None and "error" not in value and self._now.status == 200:
             self._take(value)
             return
         failure = openai.error_of(value)

@@ -7,8 +7,9 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from pdtui.proxy.errors import BadRequest
+from pdtui.proxy.errors import BadRequest, UpstreamLost
 from pdtui.proxy.sse import DONE, Event, encode
+from pdtui.text import clean_line
 
 CHAT = "/v1/chat/completions"
 COMPLETIONS = "/v1/completions"
@@ -24,6 +25,26 @@ _KINDS = {
     413: "RequestEntityTooLarge", 501: "NotImplementedError", 502: "BadGateway", 503: "ServiceUnavailableError",
     504: "GatewayTimeout",
 }  # fmt: skip
+
+
+def json_object(text: bytes | str) -> dict[str, Any] | None:
+    """Return a JSON object, None for anything else, however deep or broken."""
+    try:
+        value = json.loads(text)
+    except (ValueError, RecursionError):
+        return None
+    return value if isinstance(value, dict) else None
+
+
+def completion_of(raw: bytes, rank: str, what: str) -> dict[str, Any]:
+    """Return what a rank answered to `what` (a request, or its prefill); raises `UpstreamLost`."""
+    value = json_object(raw)
+    if value is None:
+        raise UpstreamLost(f"{rank} answered {what} with something that is no JSON object")
+    failure = error_of(value)
+    if failure is not None:
+        raise UpstreamLost(f"{rank} answered {what} with an error: {clean_line(failure[0])}")
+    return value
 
 
 def parse_body(raw: bytes) -> dict[str, Any]:
@@ -75,13 +96,7 @@ def error_event(message: str, status: int) -> bytes:
 
 def event_object(event: Event) -> dict[str, Any] | None:
     """Return the JSON object of an event, None if it holds none."""
-    if event.data is None or event.data == DONE:
-        return None
-    try:
-        value = json.loads(event.data)
-    except (ValueError, RecursionError):
-        return None
-    return value if isinstance(value, dict) else None
+    return None if event.data is None or event.data == DONE else json_object(event.data)
 
 
 def error_of(value: Any) -> tuple[str, int] | None:

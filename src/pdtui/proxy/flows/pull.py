@@ -12,7 +12,6 @@ What is tried again, and what is not:
 from __future__ import annotations
 
 import contextlib
-import json
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -200,15 +199,7 @@ class _Request:
         self, rank: str, answer: Answer, raw: bytes, prefill: Reservation, handover: Handover
     ) -> dict[str, Any] | None:
         """Send an answer that came in one piece."""
-        try:
-            value = json.loads(raw)
-        except (ValueError, RecursionError) as error:
-            raise UpstreamLost(f"{rank} answered with something that is not JSON") from error
-        if not isinstance(value, dict):
-            raise UpstreamLost(f"{rank} answered with something that is no completion")
-        failure = openai.error_of(value)
-        if failure is not None:
-            raise UpstreamLost(f"{rank} answered with an error: {clean_line(failure[0])}")
+        value = openai.completion_of(raw, rank, "the request")
         prefill.release()
         self._pool.succeeded(rank)
         if is_recomputed(value):
@@ -352,10 +343,7 @@ def _check_status(rank: str, answer: Answer, raw: bytes) -> None:
     """Raise `Refused` for a 4xx, `UpstreamLost` for anything else that is not 200."""
     if answer.status == 200:
         return
-    try:
-        failure = openai.error_of(json.loads(raw))
-    except (ValueError, RecursionError):
-        failure = None
+    failure = openai.error_of(openai.json_object(raw))
     said = clean_line(failure[0] if failure else raw[:200].decode("utf-8", "replace")).strip()
     message = f"{rank} answered {answer.status}" + (f": {said}" if said else "")
     if 400 <= answer.status < 500:

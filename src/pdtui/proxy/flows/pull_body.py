@@ -5,12 +5,11 @@ Source: vllm-ascend, examples/disaggregated_prefill_v1/load_balance_proxy_server
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass
 from typing import Any
 
 from pdtui.proxy import openai
-from pdtui.proxy.errors import HandoverMissing, UpstreamLost
+from pdtui.proxy.errors import HandoverMissing
 from pdtui.proxy.settings import ProxySettings
 
 _TIMES_OF_DAY = (1e9, 1e11)
@@ -70,15 +69,7 @@ def read_handover(rank: str, raw: bytes, settings: ProxySettings, *, monotonic: 
 
     The lease runs from now for `lease_s`, or until `remote_blocks_expiry_time` when P says that as a time of day.
     """
-    try:
-        answer = json.loads(raw)
-    except (ValueError, RecursionError) as error:
-        raise UpstreamLost(f"{rank} answered the prefill with something that is not JSON") from error
-    if not isinstance(answer, dict):
-        raise UpstreamLost(f"{rank} answered the prefill with something that is no completion")
-    failure = openai.error_of(answer)
-    if failure is not None:
-        raise UpstreamLost(f"{rank} answered the prefill with an error: {failure[0]}")
+    answer = openai.completion_of(raw, rank, "the prefill")
     params = answer.get("kv_transfer_params")
     if not isinstance(params, dict) or not params:
         raise HandoverMissing(f"{rank} prefilled, but answered without kv_transfer_params", remedy=_REMEDY)
