@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from typing import Any
 
-from pdtui.topology.findings import Path, Problem
+from pdtui.topology.findings import Problem
 from pdtui.topology.planner import derived_env, placement, rank_devices
 from pdtui.topology.redact import is_secret
 from pdtui.topology.rules.registry import Context, error, info, rule, warning
@@ -27,20 +26,10 @@ OBSOLETE = {
 """Variables that no current release reads -> why."""
 
 
-def levels(context: Context) -> Iterator[tuple[Path, dict[str, Any]]]:
-    """Yield (path, variables as written) of every level of the file."""
-    file = context.file
-    yield ("defaults", "env"), file.defaults.env
-    yield ("roles", "prefill", "env"), file.roles.prefill.env
-    yield ("roles", "decode", "env"), file.roles.decode.env
-    for name, group in file.groups.items():
-        yield ("groups", name, "env"), group.env
-
-
 @rule
 def variables(context: Context) -> Iterator[Problem]:
     """Names are names, secrets are references, nothing obsolete is set (F06, F09, V7, V13)."""
-    for path, env in levels(context):
+    for path, env in context.levels("env"):
         for key, value in env.items():
             where = (*path, key)
             if not _NAME.match(key):

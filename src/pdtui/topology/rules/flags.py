@@ -24,20 +24,10 @@ SOURCES = {
 """Derived flag -> what it is derived from."""
 
 
-def levels(context: Context) -> Iterator[tuple[Path, dict[str, Any]]]:
-    """Yield (path, arguments as written) of every level of the file."""
-    file = context.file
-    yield ("defaults", "args"), file.defaults.args
-    yield ("roles", "prefill", "args"), file.roles.prefill.args
-    yield ("roles", "decode", "args"), file.roles.decode.args
-    for name, group in file.groups.items():
-        yield ("groups", name, "args"), group.args
-
-
 @rule
 def spelling(context: Context) -> Iterator[Problem]:
     """Flags are written without dashes, once, and with values that mean what they say (F03, F06, R22)."""
-    for path, args in levels(context):
+    for path, args in context.levels("args"):
         seen: dict[str, str] = {}
         for key, value in args.items():
             if key.startswith("-") or not key.strip():

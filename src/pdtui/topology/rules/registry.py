@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from typing import Any, Literal
 
 from pdtui.topology.findings import Path, Problem, Severity
 from pdtui.topology.model import Group, Role, Topology
 from pdtui.topology.plan import Plan
 from pdtui.topology.planner import make_plan
-from pdtui.topology.schema import TopologyFile
+from pdtui.topology.schema import RankPart, TopologyFile
 from pdtui.topology.versions import Release, known_release
 from pdtui.topology.yaml_tree import Document
 
@@ -37,6 +37,18 @@ class Context:
     def groups(self, role: Role) -> tuple[Group, ...]:
         """Return the groups of a role."""
         return tuple(group for group in self.topology.groups.values() if group.role is role)
+
+    def levels(self, kind: Literal["args", "env"]) -> Iterator[tuple[Path, dict[str, Any]]]:
+        """Yield (path, entries as written) of every level of the file, the general ones first."""
+        roles, groups = self.file.roles, self.file.groups
+        parts: dict[Path, RankPart] = {
+            ("defaults",): self.file.defaults,
+            ("roles", "prefill"): roles.prefill,
+            ("roles", "decode"): roles.decode,
+            **{("groups", name): group for name, group in groups.items()},
+        }
+        for path, part in parts.items():
+            yield (*path, kind), part.args if kind == "args" else part.env
 
     def where(self, group: Group, kind: str, key: str) -> Path:
         """Return where the value that a group ends up with was written: group, role or defaults.
