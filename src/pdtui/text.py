@@ -1,4 +1,4 @@
-"""Make remote text safe to show.
+"""Make remote text safe to show, and say what a mistyped word may have meant.
 
 Logs, stderr, host names and model output can hold escape sequences, control characters and bidirectional
 overrides. Textual passes them to the terminal, so everything from outside goes through `clean` once, where
@@ -7,7 +7,9 @@ it is parsed. Markup is the widgets' concern: never hand them a bare `str`.
 
 from __future__ import annotations
 
+import difflib
 import re
+from collections.abc import Iterable
 
 _ESCAPE = re.compile(
     r"\x1b\[[0-?]*[ -/]*[@-~]"  # CSI
@@ -31,6 +33,12 @@ def clean(text: str) -> str:
 def clean_line(text: str) -> str:
     """Return `text` cleaned and on one line, tabs and newlines turned into spaces."""
     return clean(text).replace("\n", " ").replace("\t", " ")
+
+
+def did_you_mean(word: str, known: Iterable[str]) -> str:
+    """Return `; did you mean X?` with the known word that is nearest, empty when none is near."""
+    near = difflib.get_close_matches(word, list(known), n=1)
+    return f"; did you mean {near[0]}?" if near else ""
 
 
 def decode(data: bytes) -> str:

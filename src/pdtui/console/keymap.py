@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import difflib
 import os
 import tomllib
 from collections.abc import Mapping
 from pathlib import Path
 
 from pdtui.console.actions import BY_ID
+from pdtui.text import did_you_mean
 
 
 def keymap_path() -> Path:
@@ -29,10 +29,7 @@ def load_keymap(path: Path) -> tuple[Mapping[str, str], tuple[str, ...]]:
     problems: list[str] = []
     for name, value in data.items():
         if name not in BY_ID:
-            close = difflib.get_close_matches(name, list(BY_ID), 1)
-            problems.append(
-                f"{path.name}: unknown action {name!r}" + (f"; did you mean {close[0]}?" if close else "")
-            )
+            problems.append(f"{path.name}: unknown action {name!r}{did_you_mean(name, BY_ID)}")
         elif not isinstance(value, str) or not value:
             problems.append(f"{path.name}: {name} must be a key or several with commas between them")
         else:

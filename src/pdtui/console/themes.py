@@ -5,7 +5,6 @@ Order, later ones win by name: packaged, `$XDG_CONFIG_HOME/pdtui/themes/*.toml`,
 
 from __future__ import annotations
 
-import difflib
 import os
 import re
 import tomllib
@@ -24,6 +23,7 @@ from textual.theme import Theme
 from pdtui.assets import asset_dir
 from pdtui.console.look import Styles
 from pdtui.errors import ThemeError
+from pdtui.text import did_you_mean
 
 _COLORS = (
     "primary",
@@ -165,9 +165,7 @@ def _texts(data: Mapping[str, Any], section: str, where: str) -> dict[str, str]:
 def _known(keys: Iterable[str], allowed: tuple[str, ...], where: str, what: str) -> None:
     for key in keys:
         if key not in allowed:
-            close = difflib.get_close_matches(key, allowed, 1)
-            hint = f"; did you mean {close[0]}?" if close else ""
-            raise ThemeError(f"theme {where}: unknown {what} {key!r}{hint}")
+            raise ThemeError(f"theme {where}: unknown {what} {key!r}{did_you_mean(key, allowed)}")
 
 
 def _check_variable(name: str, value: str, where: str) -> None:

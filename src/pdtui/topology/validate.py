@@ -9,7 +9,7 @@ from typing import Any, get_args, get_origin
 from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
-from pdtui.text import clean_line
+from pdtui.text import clean_line, did_you_mean
 from pdtui.topology.findings import Path, Problem, Severity
 from pdtui.topology.schema import TopologyFile
 from pdtui.topology.yaml_tree import Document, Mapping, Node, Scalar
@@ -177,10 +177,7 @@ def _wrong(detail: ErrorDetails) -> str:
     if kind == "literal_error":
         allowed = str(context.get("expected", ""))
         words = [word.strip("'") for word in allowed.replace(" or ", ", ").split(", ")]
-        guess = difflib.get_close_matches(str(given), words, n=1, cutoff=0.5)
-        return f"must be {allowed.replace(chr(39), '')}, not {shown}" + (
-            f"; did you mean {guess[0]}?" if guess else ""
-        )
+        return f"must be {allowed.replace(chr(39), '')}, not {shown}{did_you_mean(str(given).lower(), words)}"
     if kind in {"greater_than_equal", "greater_than", "less_than_equal", "less_than"}:
         bound = context.get("ge", context.get("gt", context.get("le", context.get("lt"))))
         word = "at least" if kind == "greater_than_equal" else "at most" if kind == "less_than_equal" else None
