@@ -15,7 +15,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from tests.support.processes import carrying
+
 PDTUI = str(Path(sys.executable).parent / "pdtui")
+
+SPEED = 10
+"""Divides the durations of a start: what loads in a second takes its processor time all the same."""
 
 
 @dataclass
@@ -68,33 +73,20 @@ def user_env(home: Path) -> dict[str, str]:
     }
 
 
-def processes_of(root: Path) -> list[str]:
-    """Return the command lines of all processes that belong to the simulation under `root`."""
-    found = []
-    for entry in Path("/proc").glob("[0-9]*"):
-        try:
-            command = (entry / "cmdline").read_bytes().replace(b"\0", b" ").decode("utf-8", "replace")
-            environment = (entry / "environ").read_bytes().decode("utf-8", "replace")
-        except OSError:
-            continue
-        if str(root) in command or str(root) in environment:
-            found.append(command)
-    return found
-
-
 def rank_processes(root: Path) -> list[str]:
-    """Return those that are ranks or keepers."""
-    return [command for command in processes_of(root) if "keeper" in command or "vllm" in command.lower()]
+    """Return the command lines of the ranks and keepers of the simulation under `root`."""
+    commands = [process.command for process in carrying(str(root))]
+    return [command for command in commands if "keeper" in command or "vllm" in command.lower()]
 
 
 @contextmanager
-def serve(base: Path, *options: str) -> Iterator[Served]:
-    """Run `pdtui demo --serve`; at the end nothing of it may be left."""
+def serve(base: Path) -> Iterator[Served]:
+    """Run `pdtui demo --serve` with ranks stopped; at the end nothing of it may be left."""
     home, root = base / "home", base / "cluster"
     home.mkdir(parents=True)
     env = user_env(home)
     process = subprocess.Popen(
-        [PDTUI, "demo", "--serve", "--root", str(root), *options],
+        [PDTUI, "demo", "--serve", "--stopped", "--root", str(root), "--speed", str(SPEED)],
         env=env,
         stdout=subprocess.PIPE,
         stderr=subprocess.DEVNULL,
@@ -112,6 +104,6 @@ def serve(base: Path, *options: str) -> Iterator[Served]:
         process.wait(60)
         process.stdout.close()
     deadline = time.monotonic() + 20.0
-    while processes_of(root) and time.monotonic() < deadline:
+    while left := carrying(str(root)):
+        assert time.monotonic() < deadline, left
         time.sleep(0.1)
-    assert processes_of(root) == []

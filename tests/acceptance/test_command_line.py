@@ -10,12 +10,12 @@ import subprocess
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
 from typing import Any
 
 import pytest
 
 from tests.acceptance.served import PDTUI, Served, rank_processes, serve
+from tests.support.processes import carrying
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(420)]
 
@@ -30,28 +30,17 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
 
 def host_pid(cluster: Served, marker: str, name: str) -> int:
     """Return the pid, as this machine counts, of the process of a rank whose command line holds `name`."""
-    for entry in Path("/proc").glob("[0-9]*"):
-        try:
-            environment = (entry / "environ").read_bytes()
-            command = (entry / "cmdline").read_bytes().replace(b"\0", b" ").decode("utf-8", "replace")
-        except OSError:
-            continue
-        if marker.encode() in environment and str(cluster.root).encode() in environment and name in command:
-            return int(entry.name)
-    raise AssertionError(f"no process {name} of {marker}")
+    found = [process for process in carrying(marker, str(cluster.root)) if name in process.command]
+    assert found, f"no process {name} of {marker}"
+    return found[0].pid
 
 
 def keeper_pid(cluster: Served, rank: str) -> int:
     """Return the pid, as this machine counts, of a rank's keeper."""
-    folder = rank.replace("/", ".")
-    for entry in Path("/proc").glob("[0-9]*"):
-        try:
-            command = (entry / "cmdline").read_bytes().replace(b"\0", b" ").decode("utf-8", "replace")
-        except OSError:
-            continue
-        if "keeper" in command and f"/{folder}" in command and str(cluster.root) in command:
-            return int(entry.name)
-    raise AssertionError(f"no keeper of {rank}")
+    folder = f"/{rank.replace('/', '.')}"
+    found = [process for process in carrying(folder, str(cluster.root)) if "keeper" in process.command]
+    assert found, f"no keeper of {rank}"
+    return found[0].pid
 
 
 def wait_for_state(cluster: Served, rank: str, *states: str, within: float = 60.0) -> dict[str, Any]:

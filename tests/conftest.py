@@ -1,0 +1,68 @@
+"""The same surroundings for every test, whoever runs it; and at the end, nothing of it is left."""
+
+from __future__ import annotations
+
+import importlib
+import os
+import shutil
+import tempfile
+import time
+import uuid
+from collections.abc import Iterator
+
+import pytest
+from hypothesis import settings
+
+from tests.support.processes import carrying
+
+_MARK = f"PDTUI_TESTS={uuid.uuid4().hex}"
+"""Carried by every process that a test starts from its own environment."""
+
+_HOME = pytest.StashKey[str]()
+
+# The same examples on every run, so that a change is not judged by its luck. `--hypothesis-profile=search` looks
+# for new ones, and longer.
+settings.register_profile("pdtui", deadline=None, derandomize=True)
+settings.register_profile("search", deadline=None, max_examples=2000)
+settings.load_profile("pdtui")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Take the user's terminal, locale, SSH agent, proxies and files away before anything of ours is imported."""
+    for name in list(os.environ):
+        if name.startswith(("LC_", "TEXTUAL", "XDG_", "TMUX", "SSH_")) or name.lower().endswith("_proxy"):
+            del os.environ[name]
+    for name in ("NO_COLOR", "FORCE_COLOR", "COLORTERM", "COLUMNS", "LINES", "EDITOR", "VISUAL", "PDTUI_CONFIG"):
+        os.environ.pop(name, None)
+    config.stash[_HOME] = home = tempfile.mkdtemp(prefix="pdtui-tests-")
+    name, _, value = _MARK.partition("=")
+    os.environ |= {
+        name: value,
+        "HOME": home,
+        "LANG": "C.UTF-8",
+        "TERM": "xterm-256color",
+        "TZ": "UTC",
+        "TEXTUAL_ANIMATIONS": "none",
+    }
+    time.tzset()
+    # Textual reads its variables once, and the plugin for pictures of the screen has imported it already.
+    importlib.reload(importlib.import_module("textual.constants"))
+
+
+def pytest_unconfigure(config: pytest.Config) -> None:
+    """Remove what tests wrote to their home."""
+    shutil.rmtree(config.stash[_HOME], ignore_errors=True)
+
+
+@pytest.fixture(scope="session", autouse=True)
+def nothing_survives(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """Fail when a process of a test is still there after the last one."""
+    yield
+    folder = f"{tmp_path_factory.getbasetemp()}/"
+    deadline = time.monotonic() + 10.0
+    while True:
+        left = {process.pid: process.command for word in (_MARK, folder) for process in carrying(word)}
+        if not left:
+            return
+        assert time.monotonic() < deadline, f"still running: {left}"
+        time.sleep(0.05)
