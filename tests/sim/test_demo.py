@@ -144,7 +144,6 @@ async def test_without_namespaces_ranks_are_known_by_their_node(tmp_path: Path) 
             read_only=False,
             by="test",
             journal_dir=tmp_path / "journal",
-            proxy=False,
         ) as fleet:
             assert await fleet.settled(30, npus=False)
             operation = await fleet.submit(StartRanks(tuple(rank.id for rank in plan.ranks)))

@@ -160,7 +160,7 @@ async def _bring_up(path: Path) -> None:
 
     topology = load_checked(path)
     plan = make_plan(topology)
-    async with Fleet(topology, plan, clock=SystemClock(), read_only=False, by=_by(), proxy=False) as fleet:
+    async with Fleet(topology, plan, clock=SystemClock(), read_only=False, by=_by()) as fleet:
         narrator = _Narrator()
         end = fleet.subscribe(lambda: narrator.tell(fleet.snapshot))
         try:

@@ -12,7 +12,7 @@ from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
-from typing import Self
+from typing import TYPE_CHECKING, Self
 
 from pdtui.clock import Clock
 from pdtui.errors import ConnectError, UsageError
@@ -33,12 +33,14 @@ from pdtui.fleet.starting import READY_DEADLINE
 from pdtui.fleet.store import Store
 from pdtui.fleet.supervisor import Supervisor
 from pdtui.fleet.waiting import first_of
-from pdtui.proxy.embedded import EmbeddedProxy
 from pdtui.proxy.interface import Ask, AskProgress, BackendState
 from pdtui.remote.connections import Connections
 from pdtui.remote.interface import NodeAgent, NodeLink
 from pdtui.topology.model import Topology
 from pdtui.topology.plan import Plan
+
+if TYPE_CHECKING:
+    from pdtui.proxy.embedded import EmbeddedProxy
 
 FILE_INTERVAL = 2.0
 """Seconds between two looks at the topology file."""
@@ -68,7 +70,6 @@ class Fleet:
         read_only: bool,
         by: str,
         journal_dir: Path | None = None,
-        proxy: bool = True,
         links: Mapping[str, NodeLink] | None = None,
         ready_deadline: float = READY_DEADLINE,
     ) -> None:
@@ -85,7 +86,6 @@ class Fleet:
         self._journal = Journal(journal_dir or default_dir(topology.name), clock=clock, by=by)
         self._given_links = links
         self._links: Mapping[str, NodeLink] = {}
-        self._with_proxy = proxy
         self._proxy: EmbeddedProxy | None = None
         self._proxy_lock = asyncio.Lock()
         self._backends: tuple[BackendState, ...] = ()
@@ -314,6 +314,9 @@ class Fleet:
         """Send a completion through the embedded proxy. Raises `ProxyError`; cancelling cancels both legs."""
         async with self._proxy_lock:
             if self._proxy is None:
+                # Here, since most fleets end without a completion, and aiohttp takes a third of a start.
+                from pdtui.proxy.embedded import EmbeddedProxy
+
                 proxy = EmbeddedProxy(
                     served_name=self.topology.model.served_name, resolver=self._resolve, clock=self._clock
                 )
