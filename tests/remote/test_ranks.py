@@ -352,3 +352,16 @@ async def test_a_read_only_state_directory_is_an_error_with_a_name(
     finally:
         await agent.close()
         await local.close()
+
+
+async def test_list_during_many_starts_never_calls_a_fresh_rank_dead(connect: Connect, cluster: str) -> None:
+    starter, watcher = await connect(), await connect()
+    names = [f"decode/{number}" for number in range(24)]
+    seen: set[ProcessState] = set()
+    starts = asyncio.ensure_future(
+        asyncio.gather(*(starter.start_rank(spec(cluster, rank=name)) for name in names))
+    )
+    while not starts.done():
+        seen.update(record.state for record in await watcher.ranks(cluster))
+    await starts
+    assert seen <= {ProcessState.NONE, ProcessState.RUNNING}

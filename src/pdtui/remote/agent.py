@@ -232,6 +232,7 @@ class Table(object):
 
     def __init__(self, fresh=False):
         self.fresh = fresh
+        self.at = time.time()
         self.stats = {}
         for name in os.listdir("/proc"):
             if name.isdigit():
@@ -745,10 +746,12 @@ class RankDir(object):
     def view(self, table, boot):
         """Return the record as the console gets it: what the disk and the process table say together."""
         run, record = self.newest()
+        folder = self.folder(run)
+        if run and modified(folder + "/record.json") > table.at - 0.1:
+            table = Table(table.fresh)  # the record is younger than the table: its processes are not in it
         pids = table.of_rank(self.marker, record, boot)
         if not run and not pids:
             return {"cluster": self.cluster, "rank": self.rank, "state": "none"}
-        folder = self.folder(run)
         ended = load_json(folder + "/exit.json") if run else {}
         kept = record.get("boot_id") == boot and table.alive(record.get("keeper"), record.get("keeper_start"))
         if ended or not (pids or kept):
@@ -802,6 +805,14 @@ def remove_tree(path):
             inner = os.path.join(folder, name)
             try_remove(os.unlink if os.path.islink(inner) else os.rmdir, inner)
     try_remove(os.rmdir, path)
+
+
+def modified(path):
+    """Return when a file was last written, seconds since the epoch; 0 when it is gone."""
+    try:
+        return os.stat(path).st_mtime
+    except OSError:
+        return 0.0
 
 
 def try_remove(remove, path):
