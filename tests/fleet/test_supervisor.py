@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
@@ -14,7 +15,7 @@ from pdtui.fleet.intents import RestartRanks, StartRanks, StopRanks
 from pdtui.fleet.snapshot import OperationStatus, RankState
 from pdtui.remote.interface import Listener, RankRecord, RankSpec
 from tests.fleet.cluster import ALL, DECODE, Cluster
-from tests.support.memory_node import Behaviour
+from tests.support.memory_node import Behaviour, MemoryAgent
 
 
 @pytest.fixture
@@ -285,6 +286,22 @@ async def test_journal_names_who_what_and_result_and_no_secret(
     assert (ended["event"], ended["state"]) == ("start ended", "done")
     assert ended["result"]["decode/0"].startswith("done")
     assert "very-secret" not in text
+    for node in cluster.nodes.values():
+        assert [entry["event"] for entry in node.journal] == ["start", "start ended"]
+
+
+async def test_an_action_has_ended_when_slow_nodes_have_noted_it(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    at_once = MemoryAgent.journal
+
+    async def slowly(agent: MemoryAgent, name: str, entry: Mapping[str, object]) -> None:
+        await cluster.clock.sleep(2.0)
+        await at_once(agent, name, entry)
+
+    monkeypatch.setattr(MemoryAgent, "journal", slowly)
+    async with cluster.fleet() as fleet:
+        await start(cluster, fleet)
     for node in cluster.nodes.values():
         assert [entry["event"] for entry in node.journal] == ["start", "start ended"]
 

@@ -72,10 +72,16 @@ class Supervisor:
             await self._operations[operation].finished.wait()
 
     async def wait(self, operation: str) -> OperationStatus:
-        """Return an operation's status when it has ended. Raises `UsageError` for an unknown id."""
+        """Return an operation's status when it has ended and the nodes' journals say so.
+
+        Raises `UsageError` for an unknown id.
+        """
         if operation not in self._operations:
             raise UsageError(f"no operation {operation}")
         await self._operations[operation].finished.wait()
+        if operation in self._tasks:
+            # A command closes the fleet next, which would take the entry away from a slow node.
+            await asyncio.wait({self._tasks[operation]})
         return self._operations[operation].status
 
     async def close(self) -> None:
