@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import json
 import re
 import sys
 import time
@@ -13,7 +12,7 @@ from collections.abc import Sequence
 import click
 
 from pdtui.cli.live import clock_time, narrate
-from pdtui.cli.plan import columns
+from pdtui.cli.output import columns, print_json
 from pdtui.errors import UsageError
 from pdtui.fleet.fleet import Fleet
 from pdtui.fleet.intents import Intent, Preview
@@ -35,7 +34,7 @@ def nothing_to_do(targets: Sequence[str], *, as_json: bool, verb: str) -> int:
     """Say that the targets name nothing now (`failed`, and nothing has)."""
     narrate(f"nothing to {verb}: {', '.join(targets)} is no rank now")
     if as_json:
-        click.echo(json.dumps({"schema_version": 1, "verb": verb, "state": "done", "error": "", "ranks": []}))
+        print_json({"schema_version": 1, "verb": verb, "state": "done", "error": "", "ranks": []})
     return 0
 
 
@@ -47,21 +46,17 @@ async def dry_run(fleet: Fleet, intent: Intent, *, as_json: bool) -> int:
         remedy = f" ({blocker.remedy})" if blocker.remedy else ""
         narrate(f"blocked: {blocker.id}: {blocker.message}{remedy}")
     if as_json:
-        click.echo(
-            json.dumps(
-                {
-                    "schema_version": 1,
-                    "verb": preview.verb,
-                    "ranks": list(preview.ids),
-                    "steps": list(preview.steps),
-                    "commands": list(preview.commands),
-                    "blockers": [
-                        {"id": one.id, "message": one.message, "remedy": one.remedy} for one in preview.blockers
-                    ],
-                },
-                ensure_ascii=False,
-                indent=2,
-            )
+        print_json(
+            {
+                "schema_version": 1,
+                "verb": preview.verb,
+                "ranks": list(preview.ids),
+                "steps": list(preview.steps),
+                "commands": list(preview.commands),
+                "blockers": [
+                    {"id": one.id, "message": one.message, "remedy": one.remedy} for one in preview.blockers
+                ],
+            }
         )
     else:
         for line in preview.commands:
@@ -182,26 +177,22 @@ def _print_result(fleet: Fleet, status: OperationStatus, *, as_json: bool) -> No
     steps = {step.label: step for step in status.steps}
     ranks = [(rank_id, steps[rank_id]) for rank_id in status.targets]
     if as_json:
-        click.echo(
-            json.dumps(
-                {
-                    "schema_version": 1,
-                    "verb": status.verb,
-                    "state": status.state,
-                    "error": status.error,
-                    "ranks": [
-                        {
-                            "id": rank_id,
-                            "node": _node_of(fleet, rank_id),
-                            "ok": step.state == "done",
-                            "detail": step.detail,
-                        }
-                        for rank_id, step in ranks
-                    ],
-                },
-                ensure_ascii=False,
-                indent=2,
-            )
+        print_json(
+            {
+                "schema_version": 1,
+                "verb": status.verb,
+                "state": status.state,
+                "error": status.error,
+                "ranks": [
+                    {
+                        "id": rank_id,
+                        "node": _node_of(fleet, rank_id),
+                        "ok": step.state == "done",
+                        "detail": step.detail,
+                    }
+                    for rank_id, step in ranks
+                ],
+            }
         )
         return
     rows = [

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import asdict
 from pathlib import Path
 
 import click
 
 from pdtui.cli.live import narrate, with_fleet
+from pdtui.cli.output import print_json
 from pdtui.fleet.fleet import Fleet
 from pdtui.proxy.interface import Ask, AskProgress
 
@@ -47,7 +47,7 @@ def command(
         answer = await fleet.ask(request, printer.take)
         printer.finish(answer)
         if as_json:
-            click.echo(json.dumps({"schema_version": 1, **asdict(answer)}, ensure_ascii=False, indent=2))
+            print_json({"schema_version": 1, **asdict(answer)})
         narrate(trace_line(answer))
         if answer.error:
             serving = fleet.snapshot.serving

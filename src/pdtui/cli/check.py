@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from pathlib import Path
 
 import click
 
+from pdtui.cli.output import print_json
 from pdtui.topology.findings import Finding, Severity
 from pdtui.topology.load import load
 
@@ -24,7 +24,7 @@ def command(file: Path, as_json: bool) -> int:
     """
     loaded = load(file)
     if as_json:
-        click.echo(json.dumps(as_dict(loaded.findings), ensure_ascii=False, indent=2))
+        print_json(as_dict(loaded.findings))
     else:
         for line in table(loaded.findings):
             click.echo(line)

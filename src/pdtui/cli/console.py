@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shlex
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
@@ -13,6 +14,9 @@ from pdtui.topology.findings import Finding, Severity
 from pdtui.topology.load import load
 from pdtui.topology.model import Topology
 from pdtui.topology.planner import make_plan
+
+if TYPE_CHECKING:
+    from pdtui.console.glyphs import GlyphSet
 
 
 @click.command("console")
@@ -26,7 +30,7 @@ from pdtui.topology.planner import make_plan
     help="narrow: for terminals that draw some signs two cells wide",
 )
 @click.option("--slow", is_flag=True, help="for bad links: paint once a second, no mouse")
-def command(file: Path, read_only: bool, theme: str | None, glyphs: str | None, slow: bool) -> int:
+def command(file: Path, read_only: bool, theme: str | None, glyphs: GlyphSet | None, slow: bool) -> int:
     """Open the console on a topology file."""
     from pdtui.console.terminal import prepare_textual, require_terminal
 
@@ -44,7 +48,7 @@ def command(file: Path, read_only: bool, theme: str | None, glyphs: str | None, 
             handle,
             theme=theme,
             read_only=read_only,
-            glyphs=glyphs,  # type: ignore[arg-type]
+            glyphs=glyphs,
             slow=slow,
         )
 

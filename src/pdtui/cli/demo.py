@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import getpass
 import shutil
 import signal
-import socket
 import subprocess
 import sys
 import tempfile
@@ -25,6 +23,7 @@ from pdtui.errors import ActionRefused, SimulationError, UsageError
 from pdtui.topology.load import load_checked
 
 if TYPE_CHECKING:
+    from pdtui.console.glyphs import GlyphSet
     from pdtui.fleet.engine import EngineThread
     from pdtui.fleet.snapshot import Snapshot
     from pdtui.topology.model import Topology
@@ -58,7 +57,7 @@ def command(
     spec: str | None,
     faults: bool,
     theme: str | None,
-    glyphs: str,
+    glyphs: GlyphSet,
 ) -> int:
     """Open the console over a simulated cluster: yours (FILE), or a small one that serves DeepSeek in 2P1D.
 
@@ -133,10 +132,6 @@ def _end(process: subprocess.Popen[str]) -> None:
         process.stdout.close()
 
 
-def _by() -> str:
-    return f"{getpass.getuser()}@{socket.gethostname()}"
-
-
 def _serve(path: Path, process: subprocess.Popen[str], *, start: bool) -> int:
     """Print the file, bring the ranks up, and stay."""
     try:
@@ -154,13 +149,14 @@ def _serve(path: Path, process: subprocess.Popen[str], *, start: bool) -> int:
 
 async def _bring_up(path: Path) -> None:
     """Start every rank and say how it goes."""
+    from pdtui.cli.live import operator
     from pdtui.fleet.fleet import Fleet
     from pdtui.fleet.intents import StartRanks
     from pdtui.topology.planner import make_plan
 
     topology = load_checked(path)
     plan = make_plan(topology)
-    async with Fleet(topology, plan, clock=SystemClock(), read_only=False, by=_by()) as fleet:
+    async with Fleet(topology, plan, clock=SystemClock(), read_only=False, by=operator()) as fleet:
         narrator = _Narrator()
         end = fleet.subscribe(lambda: narrator.tell(fleet.snapshot))
         try:
@@ -194,8 +190,9 @@ class _Narrator:
             click.echo(f"ranks: {line}", err=True)
 
 
-def _console(path: Path, *, start: bool, theme: str | None, glyphs: str) -> int:
+def _console(path: Path, *, start: bool, theme: str | None, glyphs: GlyphSet) -> int:
     """Open the console; ranks come up while it is open."""
+    from pdtui.cli.live import operator
     from pdtui.console.app import run_console
     from pdtui.fleet.engine import EngineThread
     from pdtui.topology.planner import make_plan
@@ -203,11 +200,11 @@ def _console(path: Path, *, start: bool, theme: str | None, glyphs: str) -> int:
     topology = load_checked(path)
     plan = make_plan(topology)
     with EngineThread(
-        topology, plan, clock=SystemClock(), read_only=topology.safety.read_only, by=_by()
+        topology, plan, clock=SystemClock(), read_only=topology.safety.read_only, by=operator()
     ) as handle:
         if start and not handle.read_only:
             threading.Thread(target=_start_behind, args=(handle, topology), daemon=True).start()
-        return run_console(handle, theme=theme, read_only=handle.read_only, glyphs=glyphs)  # type: ignore[arg-type]
+        return run_console(handle, theme=theme, read_only=handle.read_only, glyphs=glyphs)
 
 
 def _start_behind(handle: EngineThread, topology: Topology) -> None:

@@ -1,4 +1,4 @@
-"""What the commands on a live cluster share: a fleet from a file, who asks, tables, durations."""
+"""What the commands on a live cluster share: a fleet from a file, who asks, narration."""
 
 from __future__ import annotations
 

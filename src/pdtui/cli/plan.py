@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import shlex
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, replace
@@ -10,6 +9,7 @@ from pathlib import Path
 
 import click
 
+from pdtui.cli.output import columns, print_json
 from pdtui.errors import UsageError
 from pdtui.topology.load import load_checked
 from pdtui.topology.model import Topology
@@ -36,7 +36,7 @@ def command(file: Path, as_json: bool, rank: str | None, commands: bool) -> int:
             raise UsageError(f"there is no rank {rank}", remedy=f"ranks are {_some(plan)}")
         click.echo(run_script(_shown(plan.by_id[rank]), topology.runtime), nl=False)
     elif as_json:
-        click.echo(json.dumps(as_dict(plan), ensure_ascii=False, indent=2))
+        print_json(as_dict(plan))
     else:
         click.echo("\n".join(_text(topology, plan, commands=commands)))
     return 0
@@ -132,12 +132,3 @@ def _joined(ports: Iterable[PortUse]) -> list[PortUse]:
 def span(first: int, last: int) -> str:
     """Return a range as text."""
     return str(first) if first == last else f"{first}-{last}"
-
-
-def columns(head: Sequence[str], rows: Iterable[Sequence[str]]) -> list[str]:
-    """Return rows in aligned columns below their head."""
-    table = [list(head), *map(list, rows)]
-    widths = [max(len(row[index]) for row in table) for index in range(len(head))]
-    return [
-        "  ".join(f"{cell:<{width}}" for cell, width in zip(row, widths, strict=True)).rstrip() for row in table
-    ]

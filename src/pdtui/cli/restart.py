@@ -7,39 +7,24 @@ from pathlib import Path
 
 import click
 
-from pdtui.cli import actions
+from pdtui.cli import actions, options
 from pdtui.cli.live import with_fleet
 from pdtui.errors import UsageError
 from pdtui.fleet.fleet import Fleet
 from pdtui.fleet.intents import RestartRanks
-from pdtui.fleet.starting import READY_DEADLINE
 
 
 @click.command("restart")
-@click.argument("file", type=click.Path(path_type=Path))
+@options.file
 @click.argument("targets", nargs=-1, required=True, metavar="TARGET...")
 @click.option("--only", is_flag=True, help="Only these ranks, not the whole MoE group that they belong to.")
 @click.option("--dry-run", is_flag=True, help="Print what would be done.")
-@click.option("--reason", default="", help="Why; kept in the journal.")
-@click.option("--override", multiple=True, metavar="BLOCKER", help="Pass over a blocker; needs --reason.")
-@click.option("--confirm", default="", metavar="NAME", help="The cluster's name, where it is protected.")
-@click.option(
-    "--grace",
-    type=click.FloatRange(min=0),
-    default=30.0,
-    show_default=True,
-    metavar="SECONDS",
-    help="Time between TERM and KILL.",
-)
-@click.option(
-    "--timeout",
-    type=click.FloatRange(min=1),
-    default=READY_DEADLINE,
-    show_default=True,
-    metavar="SECONDS",
-    help="How long a rank may take until it is ready.",
-)
-@click.option("--json", "as_json", is_flag=True, help="Print the result as JSON.")
+@options.reason
+@options.override
+@options.confirm
+@options.grace
+@options.timeout
+@options.as_json
 def command(
     file: Path,
     targets: tuple[str, ...],

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import json
-
 import click
 
+from pdtui.cli.output import print_json
 from pdtui.topology.schema import json_schema
 
 
@@ -16,5 +15,5 @@ def command() -> int:
     Editors with a YAML language server use it when the file begins with
     `# yaml-language-server: $schema=PATH`.
     """
-    click.echo(json.dumps(json_schema(), indent=2))
+    print_json(json_schema())
     return 0

@@ -6,34 +6,21 @@ from pathlib import Path
 
 import click
 
-from pdtui.cli import actions
+from pdtui.cli import actions, options
 from pdtui.cli.live import with_fleet
 from pdtui.errors import UsageError
 from pdtui.fleet.fleet import Fleet
 from pdtui.fleet.intents import StartRanks
-from pdtui.fleet.starting import READY_DEADLINE
 
 
 @click.command("start")
-@click.argument("file", type=click.Path(path_type=Path))
+@options.file
 @click.argument("targets", nargs=-1, metavar="[TARGET...]")
 @click.option("--dry-run", is_flag=True, help="Print what would run, per rank, and what stands against it.")
-@click.option("--reason", default="", help="Why; kept in the journal.")
-@click.option(
-    "--override",
-    multiple=True,
-    metavar="BLOCKER",
-    help="Pass over a blocker, such as port:node3:7100; needs --reason. May be given several times.",
-)
-@click.option(
-    "--timeout",
-    type=click.FloatRange(min=1),
-    default=READY_DEADLINE,
-    show_default=True,
-    metavar="SECONDS",
-    help="How long a rank may take until it is ready.",
-)
-@click.option("--json", "as_json", is_flag=True, help="Print the result as JSON.")
+@options.reason
+@options.override
+@options.timeout
+@options.as_json
 def command(
     file: Path,
     targets: tuple[str, ...],

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import json
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict
 from pathlib import Path
@@ -12,7 +11,7 @@ from pathlib import Path
 import click
 
 from pdtui.cli.live import SETTLE, clock_time, node_trouble, with_fleet
-from pdtui.cli.plan import columns
+from pdtui.cli.output import columns, print_json
 from pdtui.fleet.fleet import Fleet
 from pdtui.fleet.snapshot import (
     WRONG_STATES,
@@ -68,7 +67,7 @@ def command(file: Path, as_json: bool, wait: float) -> int:
         fleet.store.publish()
         snapshot = fleet.snapshot
         if as_json:
-            click.echo(json.dumps(as_dict(snapshot), ensure_ascii=False, indent=2))
+            print_json(as_dict(snapshot))
         else:
             click.echo("\n".join(as_text(snapshot)))
         return 0 if healthy(snapshot) else 1

@@ -7,27 +7,20 @@ from pathlib import Path
 
 import click
 
-from pdtui.cli import actions
+from pdtui.cli import actions, options
 from pdtui.cli.live import with_fleet
 from pdtui.fleet.fleet import Fleet
 from pdtui.fleet.intents import StopRanks
 
 
 @click.command("stop")
-@click.argument("file", type=click.Path(path_type=Path))
+@options.file
 @click.argument("targets", nargs=-1, required=True, metavar="TARGET...")
 @click.option("--dry-run", is_flag=True, help="Print what would be done.")
-@click.option("--reason", default="", help="Why; kept in the journal.")
-@click.option("--confirm", default="", metavar="NAME", help="The cluster's name, where it is protected.")
-@click.option(
-    "--grace",
-    type=click.FloatRange(min=0),
-    default=30.0,
-    show_default=True,
-    metavar="SECONDS",
-    help="Time between TERM and KILL.",
-)
-@click.option("--json", "as_json", is_flag=True, help="Print the result as JSON.")
+@options.reason
+@options.confirm
+@options.grace
+@options.as_json
 def command(
     file: Path,
     targets: tuple[str, ...],

@@ -1,0 +1,42 @@
+"""Arguments that several commands take, and mean the same by."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from pdtui.fleet.starting import READY_DEADLINE
+
+file = click.argument("file", type=click.Path(path_type=Path))
+
+as_json = click.option("--json", "as_json", is_flag=True, help="Print the result as JSON.")
+
+reason = click.option("--reason", default="", help="Why; kept in the journal.")
+
+confirm = click.option("--confirm", default="", metavar="NAME", help="The cluster's name, where it is protected.")
+
+override = click.option(
+    "--override",
+    multiple=True,
+    metavar="BLOCKER",
+    help="Pass over a blocker, such as port:node3:7100; needs --reason. May be given several times.",
+)
+
+grace = click.option(
+    "--grace",
+    type=click.FloatRange(min=0),
+    default=30.0,
+    show_default=True,
+    metavar="SECONDS",
+    help="Time between TERM and KILL.",
+)
+
+timeout = click.option(
+    "--timeout",
+    type=click.FloatRange(min=1),
+    default=READY_DEADLINE,
+    show_default=True,
+    metavar="SECONDS",
+    help="How long a rank may take until it is ready.",
+)

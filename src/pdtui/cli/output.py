@@ -1,0 +1,22 @@
+"""How commands print on stdout: JSON, and rows in columns."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+
+import click
+
+
+def print_json(value: Mapping[str, object]) -> None:
+    """Print what `--json` asks for; each command's shape carries a `schema_version` of its own."""
+    click.echo(json.dumps(value, ensure_ascii=False, indent=2))
+
+
+def columns(head: Sequence[str], rows: Iterable[Sequence[str]]) -> list[str]:
+    """Return rows in aligned columns below their head."""
+    table = [list(head), *map(list, rows)]
+    widths = [max(len(row[index]) for row in table) for index in range(len(head))]
+    return [
+        "  ".join(f"{cell:<{width}}" for cell, width in zip(row, widths, strict=True)).rstrip() for row in table
+    ]
