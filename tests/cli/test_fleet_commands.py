@@ -135,7 +135,8 @@ class Box:
 def box(tmp_path: Path) -> Iterator[Box]:
     made = Box(tmp_path)
     yield made
-    made.run("stop", "FILE", "all", "--grace", "2")
+    if (tmp_path / "state").exists():  # Else nothing was ever started.
+        made.run("stop", "FILE", "all", "--grace", "2")
 
 
 def test_start_status_logs_restart_stop(box: Box) -> None:
