@@ -82,7 +82,7 @@ async def test_hostile_answers_and_errors() -> None:
         fleet.ask_error = ProxyError(EVIL, status=502, remedy=EVIL)
         await screen.press("h", "enter")
         assert_clean(screen)
-        assert "failed:" in screen.text
+        assert "no answer:" in screen.text
         await screen.press("escape")
         fleet.refusal = ActionRefused(EVIL, kind="blocked", remedy=EVIL)
         await screen.press("x")

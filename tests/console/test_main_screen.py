@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from pdtui.fleet.snapshot import NodeState, RankState
+from pdtui.fleet.snapshot import Headline, NodeState, RankState
 from pdtui.readings.verdict import Verdict
 from tests.console.driving import console
 from tests.support.fake_fleet import (
@@ -82,7 +82,7 @@ async def test_the_columns_of_a_node_say_what_is_being_done_about_it() -> None:
         row = screen.line("node4 decode")
         assert row.count("?") == 16
         assert "41 s" in row
-        assert "reconnecting, try 2 in 4 s" in row
+        assert "try 2 in 4 s  connection los" in row
         assert "84" in screen.line("node3 decode")
         assert screen.line("node3 decode").endswith("decode/0-15")
         assert "✖ 1  ▲ 1  ? 16" in screen.line("─ NPUs")
@@ -219,20 +219,33 @@ async def test_no_rank_runs_says_what_starts_them() -> None:
         assert "S start all (36 ranks)" in screen.lines()[-1]
 
 
-async def test_an_operation_shows_its_steps_and_then_how_it_ended() -> None:
+async def test_an_operation_shows_how_many_ranks_are_where_and_then_how_it_ended() -> None:
     fleet = FakeFleet.healthy()
     fleet.publish(with_operation(fleet.snapshot))
     async with console(fleet) as screen:
-        assert "◐ restart decode  running  1m15s  by ops@jump" in screen.text
-        assert "✓ drain the proxy" in screen.text
-        assert "◐ check that processes, ports and HBM are free  28 of 32" in screen.text
+        assert "◐ restart 4 ranks  running  1m15s  by ops@jump" in screen.text
+        assert "✓ stop   ◐ start  1 of 4 ready" in screen.text
+        assert "1 ready   1 KV cache   2 weights 31-63 %" in screen.text
         fleet.publish(with_operation(fleet.snapshot, state="done"))
         await screen.pilot.pause()
-        assert "✓ restart decode  done" in screen.text
-        assert "drain the proxy" not in screen.text
+        assert "✓ restart 4 ranks  done" in screen.text
+        assert "weights" not in screen.text
         await screen.clock.advance(30)
         await screen.tick()
-        assert "restart decode  done" not in screen.text
+        assert "restart 4 ranks  done" not in screen.text
+
+
+async def test_on_a_small_screen_an_operation_is_one_line_and_a_failed_rank_is_counted() -> None:
+    fleet = FakeFleet.healthy()
+    made = with_operation(fleet.snapshot)
+    steps = tuple(
+        replace(step, state="failed", detail="exit 1") if step.label == "decode/3" else step
+        for step in made.operations[0].steps
+    )
+    fleet.publish(replace(made, operations=(replace(made.operations[0], steps=steps),)))
+    async with console(fleet, size=(80, 24)) as screen:
+        line = screen.line("restart 4 ranks")
+        assert line == " ◐ restart 4 ranks  1m15s  start  1 failed   1 ready   2 weights 31-63 %"
 
 
 async def test_a_changed_file_and_a_protected_cluster_are_announced() -> None:
@@ -307,3 +320,27 @@ async def test_the_console_stops_listening_when_it_ends() -> None:
         assert fleet._wake is not None
     assert fleet._wake is None
     fleet.publish(healthy(fleet.topology, fleet.plan))
+
+
+async def test_enter_goes_to_the_first_cause_and_to_the_line_that_shows_it() -> None:
+    fleet = FakeFleet.faulty()
+    fleet.write_log("decode/9", *(f"before {n}" for n in range(100)))
+    fleet.write_log("decode/9", "HCCL_EI0006 connect timeout, peer 10.0.3.23", severity="error")
+    fleet.write_log("decode/9", *(f"after {n}" for n in range(100)))
+    async with console(fleet) as screen:
+        await screen.press("down", "down", "down", "enter")
+        await screen.settle()
+        assert screen.app.main.selection.rank == "decode/9"
+        assert "▸HCCL_EI0006 connect timeout" in screen.text
+        assert "after 99" not in screen.text, "it stays there"
+        await screen.press("l", "end")
+        assert "after 99" in screen.text
+
+
+async def test_enter_on_a_headline_about_an_npu_shows_what_its_tool_said() -> None:
+    fleet = FakeFleet.faulty()
+    fleet.publish(replace(fleet.snapshot, headline=Headline("node3 NPU 9 failed", "node3/9", "error")))
+    async with console(fleet) as screen:
+        await screen.press("end", "enter")
+        assert screen.app.main.selection.npu == 9
+        assert "vnic link status: DOWN" in screen.text

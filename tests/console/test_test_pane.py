@@ -3,9 +3,10 @@ from __future__ import annotations
 import asyncio
 
 from pdtui.errors import ProxyError
+from pdtui.fleet.snapshot import RankState
 from pdtui.proxy.interface import AskProgress
 from tests.console.driving import console
-from tests.support.fake_fleet import FakeFleet
+from tests.support.fake_fleet import FakeFleet, with_rank
 
 DONE = AskProgress(
     request_id="r",
@@ -62,7 +63,7 @@ async def test_a_failure_is_said_in_words() -> None:
     fleet.ask_error = ProxyError("no decode group is whole", status=503, remedy="R restarts it")
     async with console(fleet) as screen:
         await screen.press("t", "h", "i", "enter")
-        assert "failed: no decode group is whole" in screen.text
+        assert "no answer: no decode group is whole" in screen.text
         assert "R restarts it" in screen.text
 
 
@@ -71,3 +72,33 @@ async def test_an_empty_prompt_asks_nothing() -> None:
     async with console(fleet) as screen:
         await screen.press("t", "space", "enter")
         assert fleet.asked == []
+
+
+async def test_escape_cancels_the_answer_and_then_leaves_and_the_footer_says_which() -> None:
+    fleet = FakeFleet.healthy()
+    fleet.answer = [AskProgress(text="I am"), AskProgress(text="I am here", done=True)]
+    fleet.ask_gate = asyncio.Event()
+    async with console(fleet) as screen:
+        await screen.press("t", "q", "x", "S")
+        assert "> qxS" in screen.text, "letters are typed"
+        assert "esc leave" in screen.lines()[-1]
+        await screen.press("enter")
+        assert "esc cancel the answer" in screen.lines()[-1]
+        assert "Answering; esc cancels it." in screen.text
+        await screen.press("escape")
+        assert "cancelled" in screen.text
+        assert "esc leave" in screen.lines()[-1]
+        await screen.press("escape")
+        assert screen.app.main.selection.area == "ranks"
+
+
+async def test_an_answer_that_does_not_come_says_what_helps() -> None:
+    fleet = FakeFleet.healthy()
+    made = with_rank(fleet.snapshot, "decode/9", state=RankState.FAILED)
+    fleet.publish(with_rank(made, "decode/10", state=RankState.STARTING))
+    fleet.answer = [AskProgress(done=True, status=503, error="no decode rank is usable: 0 of 8 ready")]
+    async with console(fleet) as screen:
+        await screen.press("t", "h", "i", "enter")
+        assert "no answer: no decode rank is usable: 0 of 8 ready" in screen.text
+        assert "what helps  esc R restarts what failed (1 rank)" in screen.text
+        assert "1 rank still starting" in screen.text

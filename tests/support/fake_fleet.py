@@ -337,17 +337,19 @@ def faulty(snapshot: Snapshot) -> Snapshot:
 
 
 def with_operation(snapshot: Snapshot, *, state: str = "running") -> Snapshot:
-    """Return the snapshot with a restart of the decode group under way."""
+    """Return the snapshot with a restart of four ranks under way."""
     steps = (
-        OperationStep("drain the proxy", "done", "12 s"),
-        OperationStep("TERM to 30 running ranks, KILL after 30 s", "done"),
-        OperationStep("check that processes, ports and HBM are free", "running", "28 of 32"),
-        OperationStep("start 32 ranks, rank 0 first", "waiting"),
+        OperationStep("stop", "done", "TERM to 30, KILL after 30 s"),
+        OperationStep("start", "running", "1 of 4 ready"),
+        OperationStep("decode/0", "done", "ready after 61 s"),
+        OperationStep("decode/1", "running", "weights 31 %"),
+        OperationStep("decode/2", "running", "weights 63 %"),
+        OperationStep("decode/3", "running", "KV cache"),
     )
     operation = OperationStatus(
         id="op-1",
         verb="restart",
-        targets=("decode",),
+        targets=("decode/0", "decode/1", "decode/2", "decode/3"),
         by="ops@jump",
         since=NOW - 75,
         state=state,  # type: ignore[arg-type]

@@ -32,6 +32,10 @@ class Situation:
     """There is a headline and the selection is not on its subject."""
     searching: bool = False
     """A log is searched: `n` goes to the next match."""
+    quiet: bool = True
+    """The log leaves out health checks."""
+    asking: bool = False
+    """A test completion runs."""
     typing: Typing = ""
     """What letters go into: keys of the screen do nothing then."""
 
@@ -184,6 +188,14 @@ def _previous(situation: Situation) -> Offer:
     return Offer(S.offer_previous_match if situation.searching else S.actions["log_previous"])
 
 
+def _checks(situation: Situation) -> Offer:
+    return Offer(S.offer_show_checks if situation.quiet else S.offer_hide_checks)
+
+
+def _leave_test(situation: Situation) -> Offer:
+    return Offer(S.offer_cancel_answer if situation.asking else S.actions["test_leave"])
+
+
 def _cancel(situation: Situation) -> Offer:
     running = [operation for operation in situation.snapshot.operations if operation.state == "running"]
     label = S.actions["cancel_operation"]
@@ -224,11 +236,12 @@ ACTIONS: tuple[Action, ...] = (
     Action("log_context", ("plus",), "log", "log", key_label="+"),
     Action("log_wrap", ("w",), "log", "log", footer=5),
     Action("log_times", ("T",), "log", "log"),
-    Action("log_copy", ("y",), "log", "log", footer=6),
-    Action("log_save", ("o",), "log", "log", footer=6),
+    Action("log_checks", ("h",), "log", "log", _checks, footer=6),
+    Action("log_copy", ("y",), "log", "log", footer=7),
+    Action("log_save", ("o",), "log", "log", footer=8),
     Action("text_copy", ("y",), "look", "text"),
     Action("test_send", ("enter",), "act", "test", footer=1),
-    Action("test_leave", ("escape",), "act", "test", key_label="esc", footer=2),
+    Action("test_leave", ("escape",), "act", "test", _leave_test, key_label="esc", footer=2),
     Action("prompt_keep", ("enter",), "look", "prompt", footer=1),
     Action("prompt_drop", ("escape",), "look", "prompt", key_label="esc", footer=2),
     Action("theme", ("ctrl+t",), "console", "screen"),

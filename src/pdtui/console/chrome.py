@@ -1,20 +1,18 @@
-"""The lines around the areas: header, headline, titles, the NPU under the cursor, operations, footer."""
+"""The lines around the areas: header, headline, titles, the NPU under the cursor, footer."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
-
-from rich.style import Style
 
 from pdtui.console.actions import Offer, Situation, footer
 from pdtui.console.describe import hbm_text
 from pdtui.console.lines import Line, wrap
 from pdtui.console.look import Look
 from pdtui.console.selection import TABS, Tab
-from pdtui.console.strings import S, ranks_of
+from pdtui.console.strings import S
 from pdtui.console.timing import clock_time, count, duration, latency
-from pdtui.fleet.snapshot import NodeState, NodeStatus, OperationStatus, OperationStep, ServingStatus, Snapshot
+from pdtui.fleet.snapshot import NodeState, NodeStatus, ServingStatus, Snapshot
 from pdtui.readings.verdict import Verdict
 from pdtui.text import clean_line
 from pdtui.topology.model import Topology
@@ -91,7 +89,7 @@ def headline(snapshot: Snapshot, look: Look, width: int, *, leads: bool) -> list
     pieces = wrap(clean_line(wrong.message), width - 4 - (go.length + 1 if leads else 0))
     lines = [Line(look.glyphs.ellipsis).add(f" {sign} {pieces[0].rstrip()} ", style)]
     if len(pieces) > 1:
-        lines.append(Line(look.glyphs.ellipsis).add(f"   {''.join(pieces[1:]).rstrip()} ", style))
+        lines.append(Line(look.glyphs.ellipsis).add(f"   {''.join(pieces[1:]).strip()} ", style))
     if leads:
         lines[0].right(go, width)
     return lines
@@ -188,63 +186,6 @@ def npu_line(node: NodeStatus | None, npu: int | None, look: Look, width: int, n
     values += [status.rank, S.ago.format(t=duration(now - status.observed_at)) if status.observed_at else ""]
     line.add("   ".join(value for value in values if value), styles.dim if quiet else styles.text)
     return line if quiet else line.right(Line().add(f"{S.raw_output}  ", styles.key), width)
-
-
-_STEP_STYLES = {"waiting": "dim", "running": "starting", "done": "good", "failed": "failed", "skipped": "dim"}
-
-
-def _step_sign(state: str, look: Look) -> str:
-    glyphs = look.glyphs
-    return {
-        "waiting": glyphs.waiting,
-        "running": glyphs.starting,
-        "done": glyphs.ready,
-        "failed": glyphs.failed,
-        "skipped": "-",
-    }[state]
-
-
-def operation_lines(operation: OperationStatus, look: Look, now: float, most: int) -> list[Line]:
-    """Return an operation and its steps in at most `most` lines; with one line, only the step that counts."""
-    styles = look.styles
-    running = operation.state == "running"
-    state = operation.state
-    style = {"running": styles.starting, "done": styles.good, "failed": styles.failed, "cancelled": styles.warning}
-    sign = {"running": "running", "done": "done", "failed": "failed", "cancelled": "skipped"}[state]
-    first = Line(look.glyphs.ellipsis).add(f" {_step_sign(sign, look)} ", style[state])
-    first.add(f"{operation.verb} {target_words(operation.targets)}  ", styles.title_focused)
-    took = duration((operation.ended or now) - operation.since)
-    first.add(f"{S.operation_states[state]}  {took}", style[state])
-    first.add(f"  {S.operation_by.format(who=operation.by)}", styles.dim)
-    if operation.error:
-        first.add(f"  {operation.error}", styles.failed)
-    if most <= 1 or not running:
-        current = next((step for step in operation.steps if step.state == "running"), None)
-        if current is not None:
-            first.add(f"  {current.label}", styles.text).add(f"  {current.detail}", styles.dim)
-        return [first]
-    lines = [first]
-    for step in _steps_around(operation, most - 1):
-        line = Line(look.glyphs.ellipsis).add(f"   {_step_sign(step.state, look)} ", _step_style(step.state, look))
-        line.add(step.label, styles.text if step.state == "running" else styles.dim)
-        lines.append(line.add(f"  {step.detail}" if step.detail else "", styles.dim))
-    return lines
-
-
-def _step_style(state: str, look: Look) -> Style:
-    style: Style = getattr(look.styles, _STEP_STYLES[state])
-    return style
-
-
-def _steps_around(operation: OperationStatus, most: int) -> Sequence[OperationStep]:
-    running = next((i for i, step in enumerate(operation.steps) if step.state == "running"), 0)
-    start = max(0, min(running - most // 2, len(operation.steps) - most))
-    return operation.steps[start : start + most]
-
-
-def target_words(targets: Sequence[str]) -> str:
-    """Return up to two targets by name, else how many."""
-    return " ".join(targets) if len(targets) <= 2 else ranks_of(len(targets))
 
 
 def footer_line(situation: Situation, look: Look, width: int, keys: Mapping[str, str]) -> Line:

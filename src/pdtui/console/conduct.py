@@ -53,8 +53,6 @@ class Conductor:
             await self._handle.submit(decided)
         except PdtuiError as error:
             self._say(str(error).replace("\n", "  "), "error")
-        else:
-            self._say(S.submitted.format(title=preview.title), "info")
         finally:
             self._looking = False
 

@@ -114,9 +114,17 @@ def describe_node(node: NodeStatus, now: float) -> list[Row]:
 
 
 def describe_npu(node: NodeStatus, npu: NpuStatus, now: float) -> list[Row]:
-    """Return everything about an NPU, with what was asked and answered."""
+    """Return everything about an NPU: what is wrong, as its tools said it, then its values."""
     rows = [heading(S.npu_line.format(node=node.name, npu=npu.id))]
-    rows += _field(S.state, S.verdicts[npu.verdict], _VERDICT_STYLES.get(npu.verdict, "text"))
+    if not npu.reasons:
+        rows += _field(S.state, S.verdicts[npu.verdict], _VERDICT_STYLES.get(npu.verdict, "text"))
+    for reason in npu.reasons:
+        style = _VERDICT_STYLES.get(reason.verdict, "text")
+        rows += [Row(f"{S.verdicts[reason.verdict]}: {reason.summary}", style)]
+        rows += _field(S.metric_age, _at(reason.observed_at, now))
+        rows += _field(S.remedy, reason.remedy, "key_label")
+        rows += _field(S.asked, reason.command)
+        rows += [*paragraphs(reason.raw, indent=2), BLANK]
     rows += _field(S.planned_rank, npu.rank)
     rows += _field(S.link, npu.link or "")
     rows += _field(S.net_health, npu.net_health or "")
@@ -131,13 +139,6 @@ def describe_npu(node: NodeStatus, npu: NpuStatus, now: float) -> list[Row]:
         Row(f"{pid}  {name}  {memory} MB", label=S.processes if number == 0 else " ")
         for number, (pid, name, memory) in enumerate(npu.processes)
     ]
-    for reason in npu.reasons:
-        style = _VERDICT_STYLES.get(reason.verdict, "text")
-        rows += [BLANK, Row(f"{S.verdicts[reason.verdict]}: {reason.summary}", style)]
-        rows += _field(S.metric_age, _at(reason.observed_at, now))
-        rows += _field(S.remedy, reason.remedy, "key_label")
-        rows += _field(S.asked, reason.command)
-        rows += paragraphs(reason.raw, indent=2)
     return rows
 
 
@@ -198,6 +199,8 @@ def metrics_rows(rank: RankStatus | None, now: float) -> list[Row]:
     return rows
 
 
+_LINE_PART = 160
+"""Cells that tell one line from another; the diagnosis cuts long ones."""
 _EVENT_STYLES = {"info": "text", "good": "good", "warning": "warning", "error": "failed"}
 
 
@@ -214,3 +217,18 @@ def events_rows(snapshot: Snapshot) -> list[Row]:
         )
         for event in reversed(snapshot.events)
     ]
+
+
+def cause_line(snapshot: Snapshot, rank_id: str) -> str:
+    """Return the part of a log line that explains a rank, as its log has it; empty without one.
+
+    A rank that others name as their first cause may have died without a word: then it is theirs.
+    """
+    rank = snapshot.rank(rank_id)
+    own = rank.diagnosis if rank is not None else None
+    if own is not None and own.first_cause in ("", rank_id):
+        line = own.line
+    else:
+        of_others = (one.diagnosis for one in snapshot.ranks if one.diagnosis is not None)
+        line = next((one.line for one in of_others if one.first_cause == rank_id and one.line), "")
+    return line.partition(" / ")[0][:_LINE_PART]

@@ -27,23 +27,33 @@ def pattern(text: str) -> re.Pattern[str]:
 class Scan:
     """Sequence numbers of the lines that a condition holds for."""
 
-    def __init__(self, wanted: Callable[[LogLine], bool]) -> None:
+    def __init__(
+        self, wanted: Callable[[LogLine], bool], passed_over: Callable[[LogLine], bool] | None = None
+    ) -> None:
+        """`passed_over`: wanted lines that are kept apart, because the view does not show them."""
         self._wanted = wanted
-        self._next = 0
+        self._passed_over = passed_over
+        self.next = 0
+        """One past the last line that was looked at."""
         self.found: list[int] = []
         """Ascending."""
+        self.hidden: list[int] = []
+        """Wanted, but passed over; ascending."""
 
     def advance(self, fetch: Fetch, first: int, end: int) -> bool:
         """Look at the next lines of [first, end); False while some are left."""
-        if self.found and self.found[0] < first:
-            del self.found[: bisect_left(self.found, first)]
-        self._next = max(self._next, first)
-        count = min(end - self._next, SLICE)
+        for numbers in (self.found, self.hidden):
+            if numbers and numbers[0] < first:
+                del numbers[: bisect_left(numbers, first)]
+        self.next = max(self.next, first)
+        count = min(end - self.next, SLICE)
         if count > 0:
-            lines = fetch(self._next, count)
-            self.found += [line.seq for line in lines if self._wanted(line)]
-            self._next += count
-        return self._next >= end
+            for line in fetch(self.next, count):
+                if self._wanted(line):
+                    apart = self._passed_over is not None and self._passed_over(line)
+                    (self.hidden if apart else self.found).append(line.seq)
+            self.next += count
+        return self.next >= end
 
     def after(self, seq: int) -> int | None:
         """Return the first found number above `seq`, else the very first, None without any."""
@@ -64,16 +74,17 @@ class Scan:
         return index + 1 if index < len(self.found) and self.found[index] == seq else 0
 
 
-def around(found: Sequence[int], context: int, first: int, end: int) -> list[int]:
-    """Return the found numbers and up to `context` neighbours of each, ascending, each once."""
+def around(found: Sequence[int], context: int, lines: Sequence[int]) -> list[int]:
+    """Return the found numbers and up to `context` neighbours of each among `lines`, ascending, each once."""
     if not context:
         return list(found)
     shown: list[int] = []
-    reached = first
+    reached = 0
     for seq in found:
-        start = max(seq - context, reached)
-        stop = min(seq + context + 1, end)
+        place = bisect_left(lines, seq)
+        start = max(place - context, reached)
+        stop = min(place + context + 1, len(lines))
         if start < stop:
-            shown.extend(range(start, stop))
+            shown.extend(lines[start:stop])
             reached = stop
     return shown

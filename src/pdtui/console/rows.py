@@ -59,5 +59,5 @@ def _render_row(row: Row, look: Look, width: int) -> list[Strip]:
         if row.label:
             label = row.label if number == 0 else ""
             line.column(label, row.label_width, getattr(look.styles, row.label_style))
-        strips.append(line.add(piece, style).strip(width))
+        strips.append(line.add(piece.lstrip(" ") if number else piece, style).strip(width))
     return strips

@@ -58,7 +58,7 @@ def _actions() -> Mapping[str, str]:
         "shell": "shell",
         "text_copy": "copy",
         "test_send": "send",
-        "test_leave": "cancel, leave",
+        "test_leave": "leave",
         "prompt_keep": "keep",
         "prompt_drop": "take back",
         "theme": "next theme",
@@ -74,6 +74,7 @@ def _actions() -> Mapping[str, str]:
         "log_previous": "previous error",
         "log_wrap": "wrap",
         "log_times": "times",
+        "log_checks": "health checks",
         "log_copy": "copy",
         "log_save": "save to a file",
     }
@@ -125,7 +126,7 @@ class Strings:
     column_temp_short: str = "°C"
     column_polled: str = "polled"
     retry: str = "{state}, try {n}"
-    retry_in: str = "{state}, try {n} in {t}"
+    retry_in: str = "try {n} in {t}"
     npu_line: str = "{node} NPU {npu}"
     no_npus: str = "no NPUs on this platform"
     raw_output: str = "i: raw output"
@@ -208,6 +209,9 @@ class Strings:
     log_matches: str = "{n} found"
     log_only: str = "only {text} (+-{context})"
     log_none_match: str = "No held line has {text}."
+    log_hidden: str = "{n} health checks hidden"
+    log_hidden_have: str = "{n} hidden health checks have; h shows them."
+    log_only_checks: str = "Nothing but {n} health checks; h shows them."
     log_gap: str = "{n} lines not shown"
     log_no_error: str = "No error in the lines held."
     log_no_match: str = "Not found: {text}"
@@ -230,7 +234,11 @@ class Strings:
     test_status: str = "HTTP {n}"
     test_cancelled: str = "cancelled"
     test_waiting: str = "waiting for the first token"
-    test_failed: str = "failed: {error}"
+    test_failed: str = "no answer: {error}"
+    test_answering: str = "Answering; esc cancels it."
+    test_helps_failed: str = "esc R restarts what failed ({ranks})"
+    test_helps_starting: str = "{ranks} still starting: ask again when SERVING"
+    test_helps_stopped: str = "esc S starts what is stopped ({ranks})"
 
     # operations
     operation_running: str = "{verb} {targets}"
@@ -245,11 +253,21 @@ class Strings:
             "cancelled": "cancelled",
         }
     )
+    step_states: Mapping[str, str] = field(
+        default_factory=lambda: {
+            "waiting": "waiting",
+            "running": "begun",
+            "failed": "failed",
+            "skipped": "left out",
+        }
+    )
+    step_done: Mapping[str, str] = field(
+        default_factory=lambda: {"start": "ready", "restart": "ready", "stop": "stopped"}
+    )
     one_rank: str = "1 rank"
     many_ranks: str = "{n} ranks"
     looking: str = "looking at what {verb} touches"
     one_at_a_time: str = "still looking at the action before"
-    submitted: str = "{title}: begun"
     cancel_asked: str = "asked to stop where it is: {operation}"
 
     # offers
@@ -265,6 +283,9 @@ class Strings:
     why_nothing_wrong: str = "nothing is wrong"
     offer_next_match: str = "next match"
     offer_previous_match: str = "previous match"
+    offer_cancel_answer: str = "cancel the answer"
+    offer_show_checks: str = "show health checks"
+    offer_hide_checks: str = "hide health checks"
     offer_go: str = "go there"
     offer_start_all: str = "start all ({ranks})"
     offer_start_stopped: str = "start stopped ({ranks})"
@@ -294,6 +315,7 @@ class Strings:
     choice_key: str = "g switches"
     quit_title: str = "quit"
     quit_question: str = "{what} is running. It ends when this console does; ranks go on as they are."
+    quit_ended: str = "{what} has ended. Nothing of yours runs any more; leaving loses nothing."
     quit: str = "Quit"
     unknown_theme: str = "theme: {error}"
 

@@ -180,6 +180,15 @@ class StageReader:
             self.stage = words.format(percent)
 
 
+_STEPS = {milestone.words.partition(" {}")[0]: milestone.step for milestone in _MILESTONES}
+_PERCENT = re.compile(r" (\d{1,3}) %$")
+
+
+def stage_step(stage: str) -> int:
+    """Return how far a stage of `StageReader` is, for ordering; 0 for words that are none."""
+    return _STEPS.get(_PERCENT.sub("", stage), 0)
+
+
 _THROUGHPUT = re.compile(
     r"Engine (?P<engine>\d{1,6}): Avg prompt throughput: (?P<prompt>[\d.]{1,20}) tokens/s, "
     r"Avg generation throughput: (?P<generation>[\d.]{1,20}) tokens/s, "

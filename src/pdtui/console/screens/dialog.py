@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import ClassVar, TypeVar
 
@@ -102,15 +102,27 @@ class Dialog(ModalScreen[Result]):
 
 
 class QuitScreen(Dialog[bool]):
-    """Asks before leaving while an operation runs."""
+    """Asks before leaving while an operation runs; says when that has ended meanwhile."""
 
-    def __init__(self, look: Look, what: str) -> None:
+    def __init__(self, look: Look, what: str, running: Callable[[], bool]) -> None:
         super().__init__(look, S.quit_title)
         self._what = what
+        self._operation_runs = running
+        self._ended = False
+
+    def on_mount(self) -> None:
+        """Look whether it still runs."""
+        self.set_interval(0.25, self._look_again)
+
+    def _look_again(self) -> None:
+        if not self._ended and not self._operation_runs():
+            self._ended = True
+            self.show()
 
     def rows(self) -> Sequence[Row]:
         """What would end."""
-        return [BLANK, Row(S.quit_question.format(what=self._what)), BLANK]
+        text = S.quit_ended if self._ended else S.quit_question
+        return [BLANK, Row(text.format(what=self._what)), BLANK]
 
     def buttons(self) -> ComposeResult:
         """Stay or leave."""

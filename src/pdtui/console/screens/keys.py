@@ -1,4 +1,4 @@
-"""What keys do on the one screen."""
+"""What keys do on the one screen; those of texts are in `text_keys`."""
 
 from __future__ import annotations
 
@@ -8,20 +8,23 @@ from typing import Any, ClassVar, Protocol
 from textual import on, work
 from textual.app import SuspendNotSupported
 from textual.binding import BindingType
-from textual.widgets import Input
 
-from pdtui.console import clipboard, suspend
+from pdtui.console import suspend
 from pdtui.console.actions import BY_ID, bindings, failed_ranks, startable
 from pdtui.console.conduct import Conductor
+from pdtui.console.describe import cause_line
+from pdtui.console.progress import target_words
 from pdtui.console.rank_order import RankFilter
 from pdtui.console.screens.dialog import Choice, ConfirmScreen, QuitScreen
 from pdtui.console.screens.help import HelpScreen
-from pdtui.console.screens.main import AREAS, ClusterView
+from pdtui.console.screens.main import AREAS
+from pdtui.console.screens.text_keys import TextKeys
 from pdtui.console.selection import TABS, Tab
 from pdtui.console.strings import S
 from pdtui.console.widgets.test_pane import TestPane
-from pdtui.errors import PdtuiError, UsageError
+from pdtui.errors import PdtuiError
 from pdtui.fleet.intents import Intent, RestartRanks, StartRanks, StopRanks
+from pdtui.fleet.snapshot import OperationStatus
 
 
 class Themed(Protocol):
@@ -36,13 +39,11 @@ class Themed(Protocol):
         ...
 
 
-class MainScreen(ClusterView):
+class MainScreen(TextKeys):
     """The cluster, and the keys of the action registry."""
 
     BINDINGS: ClassVar[list[BindingType]] = bindings("screen")
 
-    _prompt_for: str = ""
-    _before: str = ""
     themed: Themed
 
     def on_mount(self) -> None:
@@ -93,8 +94,7 @@ class MainScreen(ClusterView):
 
     def do_cancel_operation(self) -> None:
         """Cancel the newest running operation."""
-        running = [one for one in self.snapshot.operations if one.state == "running"]
-        self._background(self.conductor.cancel(running[-1].id), "cancel")
+        self._background(self.conductor.cancel(self._operations_running()[-1].id), "cancel")
 
     def do_poll(self) -> None:
         """Read the health of the node under the grid's cursor, elsewhere of all."""
@@ -144,12 +144,23 @@ class MainScreen(ClusterView):
                 self.ranks.select(subject)
             self.select_rank(subject)
             self.enter_area("ranks")
+            self._show_cause(subject)
             return
         name, _, npu = subject.partition("/")
         if self.snapshot.node(name) is not None:
             self.grid.select(name, int(npu) if npu.isdigit() else None)
             self.grid.moved()
             self.enter_area("npus")
+            if "detail" in self.areas_shown:
+                self.open_tab("reasons")
+
+    def _show_cause(self, rank: str) -> None:
+        """Show the line of a rank's log that explains it, where its log is on the screen."""
+        line = cause_line(self.snapshot, rank)
+        if "detail" in self.areas_shown:
+            self.open_tab("log")
+        if line:
+            self.log_view.seek(rank, line)
 
     def show_filter(self, text: str) -> None:
         """Filter the list of ranks."""
@@ -238,134 +249,9 @@ class MainScreen(ClusterView):
     def _left_test(self) -> None:
         self.enter_area("ranks")
 
-    # -- marks, filter, search ----------------------------------------------------------------------------
-
-    def do_mark(self) -> None:
-        """Mark the rank."""
-        self.ranks.toggle_mark()
-
-    def do_mark_range(self) -> None:
-        """Mark up to here."""
-        self.ranks.mark_range()
-
-    def do_filter(self) -> None:
-        """Ask for a filter of the list of ranks."""
-        self._ask_for("filter", "/", self.ranks.filter.text)
-
-    def do_log_search(self) -> None:
-        """Ask what to search the log for."""
-        self._ask_for("log_search", "/", self.log_view.finder.search_text)
-
-    def do_log_filter(self) -> None:
-        """Ask which lines of the log to show."""
-        self._ask_for("log_filter", "&", self.log_view.finder.only_text)
-
-    def _ask_for(self, what: str, label: str, text: str) -> None:
-        self._prompt_for, self._before = what, text
-        self.open_prompt(label, text)
-
-    @on(Input.Changed, "#prompt-text")
-    def _prompt_changed(self, event: Input.Changed) -> None:
-        """Filter while typing; a log is searched when all is typed."""
-        if self._prompt_for == "filter":
-            self._filter(event.value, quiet=True)
-
-    def _filter(self, text: str, *, quiet: bool) -> None:
-        try:
-            self.ranks.set_filter(RankFilter.parse(text))
-        except UsageError as error:
-            if not quiet:
-                self.say(error.message, "warning")
-
-    @on(Input.Submitted, "#prompt-text")
-    def _prompt_done(self, event: Input.Submitted) -> None:
-        what, self._prompt_for = self._prompt_for, ""
-        self.close_prompt()
-        if what == "filter":
-            self._filter(event.value, quiet=False)
-        elif what == "log_search":
-            self.log_view.search(event.value)
-            if event.value and not self.log_view.jump(1):
-                self.say(S.log_no_match.format(text=event.value), "warning")
-        elif what == "log_filter":
-            self.log_view.filter(event.value)
+    @on(TestPane.Changed)
+    def _test_changed(self) -> None:
         self.paint_chrome()
-
-    def do_prompt_keep(self) -> None:
-        """Take what is typed."""
-        prompt = self.query_one("#prompt-text", Input)
-        prompt.post_message(Input.Submitted(prompt, prompt.value))
-
-    def do_prompt_drop(self) -> None:
-        """Put back what was before."""
-        what, self._prompt_for = self._prompt_for, ""
-        self.close_prompt()
-        if what == "filter":
-            self._filter(self._before, quiet=True)
-
-    # -- log ----------------------------------------------------------------------------------------------
-
-    def do_log_next(self) -> None:
-        """Go to the next match or error."""
-        self._jump(1)
-
-    def do_log_previous(self) -> None:
-        """Go to the previous match or error."""
-        self._jump(-1)
-
-    def _jump(self, direction: int) -> None:
-        if not self.log_view.jump(direction):
-            text = self.log_view.finder.search_text
-            self.say(S.log_no_match.format(text=text) if text else S.log_no_error, "info")
-
-    def do_log_follow(self) -> None:
-        """Follow, or stay."""
-        self.log_view.toggle_follow()
-
-    def do_log_context(self) -> None:
-        """Show more lines around what the filter finds."""
-        self.log_view.next_context()
-
-    def do_log_wrap(self) -> None:
-        """Wrap or cut."""
-        self.log_view.toggle_wrap()
-
-    def do_log_times(self) -> None:
-        """Show times or not."""
-        self.log_view.toggle_times()
-
-    def do_log_copy(self) -> None:
-        """Send the log to the terminal's clipboard."""
-        self._copy(self.log_view.visible_text())
-
-    def do_text_copy(self) -> None:
-        """Send what the pane shows to the terminal's clipboard."""
-        self._copy(self.text.plain_text)
-
-    def _copy(self, full: str) -> None:
-        text, whole = clipboard.tail_that_fits(full)
-        if not text:
-            self.say(S.nothing_to_copy, "warning")
-            return
-        self.app.copy_to_clipboard(text)
-        lines = text.count("\n") + 1
-        self.say((S.copied if whole else S.copied_cut).format(n=lines), "good" if whole else "warning")
-
-    def do_log_save(self) -> None:
-        """Write the log to a file."""
-        text = self.log_view.visible_text()
-        if not text:
-            self.say(S.nothing_to_copy, "warning")
-            return
-        name = f"{self.snapshot.cluster}-{self.log_view.rank}"
-        try:
-            path = clipboard.save_text(text, name, self.clock.wall())
-        except OSError as error:
-            self.say(
-                S.not_saved.format(path=error.filename or clipboard.state_dir(), error=error.strerror), "error"
-            )
-        else:
-            self.say(S.saved.format(n=text.count("\n") + 1, path=path), "good")
 
     # -- console ------------------------------------------------------------------------------------------
 
@@ -396,15 +282,18 @@ class MainScreen(ClusterView):
 
     def do_quit(self) -> None:
         """Leave; asks while an operation runs."""
-        running = [one for one in self.snapshot.operations if one.state == "running"]
+        running = self._operations_running()
         if running:
-            self._ask_to_quit(f"{running[-1].verb} {' '.join(running[-1].targets[:3])}")
+            self._ask_to_quit(f"{running[-1].verb} {target_words(running[-1].targets)}")
         else:
             self.app.exit(0)
 
+    def _operations_running(self) -> list[OperationStatus]:
+        return [one for one in self.snapshot.operations if one.state == "running"]
+
     @work(group="quit", exclusive=True)
     async def _ask_to_quit(self, what: str) -> None:
-        if await self.app.push_screen_wait(QuitScreen(self.look, what)):
+        if await self.app.push_screen_wait(QuitScreen(self.look, what, lambda: bool(self._operations_running()))):
             self.app.exit(0)
 
     def do_interrupt(self) -> None:

@@ -17,12 +17,13 @@ from pdtui.console.actions import Situation, Typing
 from pdtui.console.chrome import Title
 from pdtui.console.conduct import Severity
 from pdtui.console.look import Look
+from pdtui.console.progress import operation_lines
 from pdtui.console.selection import Area, Selection
 from pdtui.console.strings import S
 from pdtui.console.widgets.divider import Divider
 from pdtui.console.widgets.line_view import Bar, LineView
 from pdtui.console.widgets.log_view import LogView
-from pdtui.console.widgets.npu_grid import MODES, NpuGrid
+from pdtui.console.widgets.npu_grid import MODES, NpuGrid, shown_verdict
 from pdtui.console.widgets.prompt import Prompt
 from pdtui.console.widgets.rank_list import RankList
 from pdtui.console.widgets.test_pane import TestPane
@@ -102,8 +103,10 @@ class PaintedScreen(Screen[None]):
             self.selection,
             self.read_only,
             self.headline_leads(),
-            bool(self.log_view.finder.search_text),
-            self.typing,
+            searching=bool(self.log_view.finder.search_text),
+            quiet=self.log_view.finder.quiet,
+            asking=self.test.asking,
+            typing=self.typing,
         )
 
     @property
@@ -188,7 +191,8 @@ class PaintedScreen(Screen[None]):
 
     def _npus_note(self) -> str:
         """Say how many NPUs are not well, also those out of view, and which nodes are in view."""
-        found = Counter(npu.verdict for node in self.snapshot.nodes for npu in node.npus)
+        now = self.clock.wall()
+        found = Counter(shown_verdict(node, npu, now) for node in self.snapshot.nodes for npu in node.npus)
         wrong = (Verdict.FAILED, Verdict.DEGRADED, Verdict.UNKNOWN)
         parts = [f"{self.look.glyphs.verdict(verdict)} {found[verdict]}" for verdict in wrong if found[verdict]]
         return "  ".join([*parts, self._range(self.grid.range_shown)]).strip()
@@ -223,7 +227,9 @@ class PaintedScreen(Screen[None]):
         roomy = self.size.height >= 34
         lines = []
         for operation in shown[-3:]:
-            lines += chrome.operation_lines(operation, self.look, now, 5 if roomy and len(shown) == 1 else 1)
+            lines += operation_lines(
+                operation, self.look, self.size.width, now, 5 if roomy and len(shown) == 1 else 1
+            )
         bar = self.bar("operations")
         bar.styles.height = len(lines)
         bar.show(*lines)

@@ -5,42 +5,26 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import ClassVar, Protocol
+from typing import ClassVar
 
-from rich.style import Style
 from textual import events
 from textual.binding import Binding, BindingType
 from textual.message import Message
 from textual.strip import Strip
 
 from pdtui.console.actions import bindings
-from pdtui.console.lines import Line, wrap
-from pdtui.console.log_finder import LogFinder
+from pdtui.console.log_finder import LogFinder, first_in_run
+from pdtui.console.log_scan import SLICE
 from pdtui.console.look import Look
 from pdtui.console.strings import S
-from pdtui.console.timing import clock_time
 from pdtui.console.widgets.line_view import LineView
-from pdtui.fleet.handle import LogLine
+from pdtui.console.widgets.log_rows import Drawing, between, line_rows
+from pdtui.fleet.handle import FleetHandle, LogLine
 from pdtui.fleet.handle import LogView as LogState
 
 _CACHED = 4_000
-_PLAIN = Style(bold=False)
-
-
-class LogSource(Protocol):
-    """The part of the fleet that a log view reads."""
-
-    def log(self, rank: str) -> LogState:
-        """Follow a rank's log and say where it stands."""
-        ...
-
-    def log_lines(self, rank: str, first: int, count: int) -> Sequence[LogLine]:
-        """Return held lines."""
-        ...
-
-    def unfollow(self, rank: str) -> None:
-        """Stop following."""
-        ...
+_TRIES = 8
+"""Polls in which a line that is sought may still come."""
 
 
 class LogView(LineView, can_focus=True):
@@ -62,7 +46,7 @@ class LogView(LineView, can_focus=True):
     class Changed(Message):
         """What the title says about the log changed."""
 
-    def __init__(self, look: Look, source: LogSource, *, id: str | None = None) -> None:  # noqa: A002
+    def __init__(self, look: Look, source: FleetHandle, *, id: str | None = None) -> None:  # noqa: A002
         super().__init__(look, id=id)
         self._source = source
         self.rank = ""
@@ -79,7 +63,10 @@ class LogView(LineView, can_focus=True):
         self._rows: dict[int, list[Strip]] = {}
         self._rows_key: tuple[object, ...] = ()
         self.finder = LogFinder()
-        self._shown: list[int] | None = None
+        self._shown: Sequence[int] = range(0)
+        """Sequence numbers of the lines that can be scrolled to."""
+        self._seek, self._tries = ("", ""), 0
+        """Rank and text of a line to go to when it has come, and how often it is still looked for."""
         self._status = ""
 
     # -- what is shown ------------------------------------------------------------------------------------
@@ -112,6 +99,7 @@ class LogView(LineView, can_focus=True):
         self._shown = self.finder.shown(first, end)
         if self._top < first:
             self._top, self._skip = first, 0
+        self._look_for_sought()
         self.paint()
 
     def set_look(self, look: Look) -> None:
@@ -143,6 +131,11 @@ class LogView(LineView, can_focus=True):
         self._rows.clear()
         self.paint()
 
+    def toggle_quiet(self) -> None:
+        """Leave out health checks, or show them."""
+        self.finder.toggle_quiet()
+        self._look_again()
+
     def toggle_wrap(self) -> None:
         """Wrap long lines, or cut them."""
         self.wrap, self._skip, self._left = not self.wrap, 0, 0
@@ -163,12 +156,33 @@ class LogView(LineView, can_focus=True):
         seq = self.finder.next(direction, self.state.next_seq if self.follow else self._top - (direction > 0))
         if seq is None:
             return False
+        self._go_to_line(seq)
+        return True
+
+    def _go_to_line(self, seq: int) -> None:
+        self.finder.current = seq
         self.follow = False
         self._rows.clear()
         self._top, self._skip = seq, 0
         self._move(-(self.size.height // 3))
         self.paint()
-        return True
+
+    def seek(self, rank: str, text: str) -> None:
+        """Go to the first line of a rank's newest run that has `text`, as soon as it is held."""
+        self._seek, self._tries = (rank, text), _TRIES
+        self._look_for_sought()
+
+    def _look_for_sought(self) -> None:
+        first, end = self.state.first_seq, self.state.next_seq
+        rank, text = self._seek
+        if not text or rank != self.rank or first == end:
+            return
+        self._tries -= 1
+        found = first_in_run(self._fetch(max(first, end - SLICE), SLICE), text)
+        if found >= 0:
+            self._go_to_line(found)
+        if found >= 0 or not self._tries:
+            self._seek = ("", "")
 
     def status(self) -> str:
         """Return what the title says about the log."""
@@ -181,11 +195,11 @@ class LogView(LineView, can_focus=True):
         return "  ".join(parts)
 
     def visible_text(self) -> str:
-        """Return the lines that the filter lets through, as text."""
-        first, end = self.state.first_seq, self.state.next_seq
-        if self._shown is None:
-            return "\n".join(line.text for line in self._fetch(first, end - first))
-        return "\n".join(line.text for seq in self._shown for line in self._fetch(seq, 1))
+        """Return the lines that can be scrolled to, as text."""
+        wanted, first = self._shown, self.state.first_seq
+        if len(wanted) == self.state.next_seq - first:
+            return "\n".join(line.text for line in self._fetch(first, len(wanted)))
+        return "\n".join(line.text for seq in wanted for line in self._fetch(seq, 1))
 
     # -- positions ----------------------------------------------------------------------------------------
 
@@ -193,18 +207,14 @@ class LogView(LineView, can_focus=True):
         return self._source.log_lines(self.rank, first, count)
 
     def _count(self) -> int:
-        if self._shown is not None:
-            return len(self._shown)
-        return self.state.next_seq - self.state.first_seq
+        return len(self._shown)
 
     def _seq(self, position: int) -> int:
-        return self._shown[position] if self._shown is not None else self.state.first_seq + position
+        return self._shown[position]
 
     def _position(self, seq: int) -> int:
         """Return the position of the line, or of the next one that is shown."""
-        if self._shown is not None:
-            return bisect_left(self._shown, seq)
-        return max(0, seq - self.state.first_seq)
+        return bisect_left(self._shown, seq)
 
     def _bottom(self) -> int:
         """Sequence number of the last visible line."""
@@ -244,6 +254,7 @@ class LogView(LineView, can_focus=True):
 
     def action_scroll(self, by: int) -> None:
         """Scroll by rows; reaching the end follows again."""
+        self._seek = ("", "")
         if self.follow and by > 0:
             return
         self.follow = False
@@ -287,7 +298,7 @@ class LogView(LineView, can_focus=True):
 
     def draw(self, width: int, height: int) -> list[Strip]:
         """Return the visible rows; while following, the last line is at the bottom of what is filled."""
-        key = (width, self.wrap, self.times, self.look, self.finder.search_text, self.finder.current)
+        key = (self._drawing(), self.finder.quiet)
         if key != self._rows_key or len(self._rows) > _CACHED:
             self._rows, self._rows_key = {}, key
         strips = self._follow_rows(height) if self.follow else self._anchored_rows(height)
@@ -308,7 +319,11 @@ class LogView(LineView, can_focus=True):
             return S.log_no_rank
         if self.state.error:
             return self.state.error
-        return S.log_none_match.format(text=self.finder.only_text) if self.finder.filtered else S.log_empty
+        finder = self.finder
+        if finder.filtered:
+            text = S.log_none_match.format(text=finder.only_text)
+            return f"{text} {S.log_hidden_have.format(n=n)}" if (n := finder.hidden_matches) else text
+        return S.log_only_checks.format(n=finder.hidden) if finder.hidden else S.log_empty
 
     def _follow_rows(self, height: int) -> list[Strip]:
         rows: list[Strip] = []
@@ -337,7 +352,7 @@ class LogView(LineView, can_focus=True):
         if known is not None:
             return known
         line = self._line_at(seq)
-        rows = self._gap_rows(position, seq) + (self._line_rows(line) if line is not None else [])
+        rows = self._gap_rows(position, seq) + (line_rows(line, self._drawing()) if line is not None else [])
         rows = rows or [Strip.blank(self.size.width)]
         self._rows[seq] = rows
         return rows
@@ -346,64 +361,28 @@ class LogView(LineView, can_focus=True):
         if seq not in self._lines:
             if len(self._lines) > _CACHED:
                 self._lines.clear()
-            count = 64 if self._shown is None else 1
+            count = 1 if self.finder.filtered else 64
             start = max(self.state.first_seq, seq - count // 2)
             for line in self._fetch(start, count):
                 self._lines[line.seq] = line
         return self._lines.get(seq)
 
     def _gap_rows(self, position: int, seq: int) -> list[Strip]:
-        if position == 0 and self.state.dropped and self._shown is None:
-            return [self._rule(S.log_dropped.format(n=self.state.dropped))]
-        if self._shown is not None and self.finder.context and position:
-            missing = seq - self._seq(position - 1) - 1
+        if position == 0 and self.state.dropped and not self.finder.filtered:
+            return [self._between(S.log_dropped.format(n=self.state.dropped))]
+        if self.finder.filtered and self.finder.context and position:
+            missing = self.finder.left_out(self._seq(position - 1), seq)
             if missing:
-                return [self._rule(S.log_gap.format(n=missing))]
+                return [self._between(S.log_gap.format(n=missing))]
         return []
 
-    def _rule(self, text: str) -> Strip:
-        styles, rule = self.look.styles, self.look.glyphs.rule
-        line = self.line().add(rule * 2, styles.rule).add(f" {text} ", styles.dim)
-        return line.add(rule * max(0, self.size.width - line.length), styles.rule).strip(self.size.width)
+    def _between(self, text: str) -> Strip:
+        return between(text, self.look, self.size.width)
 
-    def _line_rows(self, line: LogLine) -> list[Strip]:
-        width, styles = self.size.width, self.look.styles
-        stamp = f"{clock_time(line.at, milliseconds=True)} " if self.times else ""
-        style = styles.text if not line.severity else self.look.severity(line.severity) + _PLAIN
-        text = line.text.expandtabs(4)
-        room = max(8, width - len(stamp) - 1)
-        pieces = wrap(text, room, 2) if self.wrap else [text]
-        strips = []
-        done = 0
-        for number, piece in enumerate(pieces):
-            row = self.line()
-            row.add(
-                self.look.glyphs.cursor if line.seq == self.finder.current and number == 0 else " ", styles.key
-            )
-            if stamp:
-                row.add(stamp if number == 0 else " " * len(stamp), styles.dim)
-            if number:
-                row.add("  ")
-            self._marked(row, piece, text, done, style, line.seq == self.finder.current)
-            done += len(piece)
-            strips.append(row.strip(width if self.wrap else max(width, row.length)))
-        return strips
-
-    def _marked(self, row: Line, piece: str, text: str, offset: int, style: Style, current: bool) -> None:
-        """Add a piece of a line with what the search found in it."""
-        if self.finder.pattern is None:
-            row.add(piece, style)
-            return
-        found = self.look.styles.match_current if current else self.look.styles.match
-        position = 0
-        for match in self.finder.pattern.finditer(text):
-            start, end = max(match.start() - offset, position), min(match.end() - offset, len(piece))
-            if start < end:
-                row.add(piece[position:start], style).add(piece[start:end], found)
-                position = end
-        row.add(piece[position:], style)
+    def _drawing(self) -> Drawing:
+        return Drawing(self.look, self.size.width, self.wrap, self.times, self.finder.pattern, self.finder.current)
 
     def _forget(self) -> None:
         self._lines.clear()
         self._rows.clear()
-        self._shown = None
+        self._shown = range(0)

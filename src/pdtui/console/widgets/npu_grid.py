@@ -47,6 +47,15 @@ class _Columns:
         return self.npus * self.cell + max(0, (self.npus - 1) // 8)
 
 
+def shown_verdict(node: NodeStatus, npu: NpuStatus, now: float) -> Verdict:
+    """Return an NPU's verdict as it can be vouched for now: old good news are none, bad ones stay."""
+    if npu.verdict is Verdict.HEALTHY and (
+        node.state is not NodeState.CONNECTED or is_stale(node.observed_at, now)
+    ):
+        return Verdict.UNKNOWN
+    return npu.verdict
+
+
 def is_stale(observed_at: float | None, now: float) -> bool:
     """Return whether a value is too old to be taken for current."""
     return observed_at is None or now - observed_at > STALE_AFTER
@@ -201,7 +210,7 @@ class NpuGrid(RowView):
 
     def _draw_row(self, node: NodeStatus, columns: _Columns, width: int, here: bool, age: str) -> Strip:
         styles, glyphs = self.look.styles, self.look.glyphs
-        stale = is_stale(node.observed_at, self._now)
+        stale = node.state is not NodeState.CONNECTED or is_stale(node.observed_at, self._now)
         line = self.line()
         line.add(f"{glyphs.cursor} " if here else "  ", styles.key)
         line.column(node.name, columns.name - 2, styles.text if not stale else styles.stale)
@@ -210,7 +219,9 @@ class NpuGrid(RowView):
         for npu in range(columns.npus):
             if npu and npu % 8 == 0:
                 line.add(" ")
-            self._cell(line, by_id.get(npu), columns.cell, here and npu == self.column, stale)
+            status = by_id.get(npu)
+            verdict = shown_verdict(node, status, self._now) if status is not None else Verdict.UNKNOWN
+            self._cell(line, status, verdict, columns.cell, here and npu == self.column, stale)
         if columns.npus:
             self._node_values(line, node, columns.wide, stale)
         line.column(age, 8, styles.warning if stale else styles.dim, "right")
@@ -224,12 +235,11 @@ class NpuGrid(RowView):
         short = {Role.PREFILL: S.role_short_prefill, Role.DECODE: S.role_short_decode}
         return "".join(short[role] for role in node.roles)
 
-    def _cell(self, line: Line, npu: NpuStatus | None, width: int, cursor: bool, stale: bool) -> None:
+    def _cell(
+        self, line: Line, npu: NpuStatus | None, verdict: Verdict, width: int, cursor: bool, stale: bool
+    ) -> None:
         styles = self.look.styles
-        verdict = npu.verdict if npu is not None else Verdict.UNKNOWN
-        style = self.look.verdict(verdict)
-        if stale and verdict is Verdict.HEALTHY:
-            style = styles.stale
+        style = styles.stale if stale and verdict is Verdict.UNKNOWN else self.look.verdict(verdict)
         text = self._cell_text(npu, verdict)
         if width == 1:
             line.add(text[:1], styles.cursor + style + _REVERSE if cursor else style)
@@ -272,8 +282,7 @@ class NpuGrid(RowView):
         retry = self._retry_text(node)
         if retry:
             line.add(retry, self.look.node(node.state))
-            if node.error and line.length + len(node.error) + 2 <= width:
-                line.add(f"  {node.error}", styles.dim)
+            line.add(f"  {node.error.removeprefix(f'{node.host}: ')}" if node.error else "", styles.dim)
         elif node.tool_error:
             line.add(node.tool_error, styles.warning)
         else:
@@ -282,12 +291,11 @@ class NpuGrid(RowView):
     def _retry_text(self, node: NodeStatus) -> str:
         if node.state is NodeState.CONNECTED:
             return ""
-        state = S.node_states[node.state]
         if node.state is NodeState.FAILED or not node.attempt:
-            return state
+            return S.node_states[node.state]
         if node.next_try is not None and node.next_try > self._now:
-            return S.retry_in.format(state=state, n=node.attempt, t=duration(node.next_try - self._now))
-        return S.retry.format(state=state, n=node.attempt)
+            return S.retry_in.format(n=node.attempt, t=duration(node.next_try - self._now))
+        return S.retry.format(state=S.node_states[node.state], n=node.attempt)
 
 
 def _ranks_of(node: NodeStatus) -> str:

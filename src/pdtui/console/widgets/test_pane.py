@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from typing import ClassVar
 
 from textual import on, work
@@ -15,13 +16,14 @@ from textual.widgets import Input
 from pdtui.console.actions import bindings
 from pdtui.console.look import Look
 from pdtui.console.rows import BLANK, Row, paragraphs
-from pdtui.console.strings import S
+from pdtui.console.strings import S, ranks_of
 from pdtui.console.timing import latency
 from pdtui.console.widgets.field import field
 from pdtui.console.widgets.line_view import Bar
 from pdtui.console.widgets.text_view import TextView
 from pdtui.errors import PdtuiError
 from pdtui.fleet.handle import FleetHandle
+from pdtui.fleet.snapshot import RankState, Snapshot
 from pdtui.proxy.interface import Ask, AskProgress
 from pdtui.text import clean, clean_line
 
@@ -40,6 +42,9 @@ class TestPane(Vertical):
 
     class Left(Message):
         """The operator is done."""
+
+    class Changed(Message):
+        """A completion begins or has ended: the keys mean something else."""
 
     def __init__(self, look: Look, handle: FleetHandle, *, id: str | None = None) -> None:  # noqa: A002
         super().__init__(id=id)
@@ -82,14 +87,13 @@ class TestPane(Vertical):
         field_ = self.query_one(Input)
         prompt = field_.value.strip()
         if prompt:
-            self._prompt = prompt
-            self._progress = None
             field_.clear()
             self._ask(prompt)
 
     @work(group="ask", exclusive=True, exit_on_error=False)
     async def _ask(self, prompt: str) -> None:
-        self.asking = True
+        self._prompt, self._progress = prompt, None
+        self._set_asking(True)
         self._show()
         try:
             self._arrived(await self._handle.ask(Ask(prompt=prompt), self._arrived))
@@ -99,7 +103,13 @@ class TestPane(Vertical):
             self._arrived(AskProgress(text=self._text(), done=True, finish_reason=S.test_cancelled))
             raise
         finally:
-            self.asking = False
+            self._set_asking(False)
+
+    def _set_asking(self, asking: bool) -> None:
+        self.asking = asking
+        if self.is_attached:
+            self.query_one(Input).placeholder = S.test_answering if asking else S.test_hint
+            self.post_message(self.Changed())
 
     def _text(self) -> str:
         return self._progress.text if self._progress is not None else ""
@@ -123,7 +133,10 @@ class TestPane(Vertical):
 
     def _show(self) -> None:
         view = self.query_one(TextView)
-        view.show(answer_rows(self._prompt, self._progress, view.size.width - 2))
+        rows = answer_rows(self._prompt, self._progress, view.size.width - 2)
+        if self._progress is not None and self._progress.error:
+            rows += what_helps(self._handle.snapshot)
+        view.show(rows)
         view.go_to(view.row_count)
 
 
@@ -132,8 +145,8 @@ def answer_rows(prompt: str, progress: AskProgress | None, width: int) -> list[R
     rows = [Row(clean_line(prompt), "title_focused", S.test_prompt, "key", label_width=2), BLANK]
     if progress is None:
         return [*rows, Row(S.test_waiting, "dim")]
-    rows += paragraphs(progress.text) or ([] if progress.done else [Row(S.test_waiting, "dim")])
-    rows.append(BLANK)
+    said = paragraphs(progress.text) or ([] if progress.done else [Row(S.test_waiting, "dim")])
+    rows += [*said, BLANK] if said else []
     if progress.error:
         rows += paragraphs(S.test_failed.format(error=progress.error), "failed")
     where = " -> ".join(rank for rank in (progress.prefill, progress.decode) if rank)
@@ -155,6 +168,18 @@ def answer_rows(prompt: str, progress: AskProgress | None, width: int) -> list[R
     if progress.finish_reason:
         parts.append(clean(progress.finish_reason))
     return rows + [Row(line, "dim" if progress.done else "starting") for line in _packed(parts, width)]
+
+
+def what_helps(snapshot: Snapshot) -> list[Row]:
+    """Return what the operator can do about an answer that did not come, judged from the ranks."""
+    found = Counter(rank.state for rank in snapshot.ranks)
+    texts = (
+        (S.test_helps_failed, found[RankState.FAILED]),
+        (S.test_helps_stopped, found[RankState.STOPPED]),
+        (S.test_helps_starting, found[RankState.STARTING]),
+    )
+    rows = [Row(text.format(ranks=ranks_of(n)), "key_label", S.remedy, label_width=12) for text, n in texts if n]
+    return [BLANK, *rows] if rows else []
 
 
 def _packed(parts: list[str], width: int) -> list[str]:

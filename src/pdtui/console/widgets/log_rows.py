@@ -1,0 +1,74 @@
+"""How one line of a log is drawn: wrapped or cut, with its time, with what the search found in it."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+from rich.style import Style
+from textual.strip import Strip
+
+from pdtui.console.lines import Line, wrap
+from pdtui.console.look import Look
+from pdtui.console.timing import clock_time
+from pdtui.fleet.handle import LogLine
+
+_PLAIN = Style(bold=False)
+
+
+@dataclass(frozen=True)
+class Drawing:
+    """What the rows of a line depend on besides the line."""
+
+    look: Look
+    width: int
+    wrap: bool
+    times: bool
+    pattern: re.Pattern[str] | None
+    """What to highlight."""
+    current: int
+    """Sequence number of the line that `n` went to."""
+
+
+def line_rows(line: LogLine, drawing: Drawing) -> list[Strip]:
+    """Return a line as rows; cut ones are as long as the line."""
+    look, styles, width = drawing.look, drawing.look.styles, drawing.width
+    stamp = f"{clock_time(line.at, milliseconds=True)} " if drawing.times else ""
+    style = styles.text if not line.severity else look.severity(line.severity) + _PLAIN
+    text = line.text.expandtabs(4)
+    current = line.seq == drawing.current
+    pieces = wrap(text, max(8, width - len(stamp) - 1), 2) if drawing.wrap else [text]
+    strips = []
+    done = 0
+    for number, piece in enumerate(pieces):
+        row = Line(look.glyphs.ellipsis)
+        row.add(look.glyphs.cursor if current and number == 0 else " ", styles.key)
+        if stamp:
+            row.add(stamp if number == 0 else " " * len(stamp), styles.dim)
+        if number:
+            row.add("  ")
+        found = styles.match_current if current else styles.match
+        _marked(row, piece, text, done, style, found, drawing.pattern)
+        done += len(piece)
+        strips.append(row.strip(width if drawing.wrap else max(width, row.length)))
+    return strips
+
+
+def _marked(
+    row: Line, piece: str, text: str, offset: int, style: Style, found: Style, pattern: re.Pattern[str] | None
+) -> None:
+    """Add a piece of a line with what the search found in it."""
+    position = 0
+    for match in pattern.finditer(text) if pattern is not None else ():
+        start, end = max(match.start() - offset, position), min(match.end() - offset, len(piece))
+        if start < end:
+            row.add(piece[position:start], style).add(piece[start:end], found)
+            position = end
+    row.add(piece[position:], style)
+
+
+def between(text: str, look: Look, width: int) -> Strip:
+    """Return the rule that says what is missing between two lines."""
+    styles, bar = look.styles, look.glyphs.rule
+    line = Line(look.glyphs.ellipsis).add(bar * 2, styles.rule).add(f" {text} ", styles.dim)
+    return line.add(bar * max(0, width - line.length), styles.rule).strip(width)
