@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 
 from pdtui.assets import asset_dir
+from pdtui.console.themes import load_themes
 
 pdtui = str(Path(sys.executable).parent / "pdtui")
 samples = sorted(asset_dir("sample_configs").glob("*.yaml"))
@@ -19,8 +20,7 @@ for sample in samples:
     done = subprocess.run([pdtui, "check", "--json", str(sample)], capture_output=True, text=True, check=False)
     errors = [f for f in json.loads(done.stdout)["findings"] if f["severity"] == "error"]
     assert done.returncode == 0, (sample, errors, done.stderr)
-from pdtui.console.themes import load_packaged_themes  # noqa: E402
-
-loaded, failed = load_packaged_themes()
-assert len(loaded) == len(themes), failed
-print(f"wheel: {len(samples)} samples, {len(loaded)} themes")
+loaded = load_themes()
+assert len(loaded.themes) == len(themes), loaded.problems
+assert not loaded.problems, loaded.problems
+print(f"wheel: {len(samples)} samples, {len(themes)} themes")
