@@ -44,9 +44,7 @@ SETTLE_SECONDS = 30.0
 @click.option("--fault", "spec", metavar="SPEC", help="switch a fault of the demo that runs, see --faults")
 @click.option("--faults", is_flag=True, help="list the faults and end")
 @click.option("--theme", default=None, metavar="NAME|FILE", help="of the console")
-@click.option(
-    "--glyphs", type=click.Choice(["unicode", "narrow", "ascii"]), default="unicode", help="of the console"
-)
+@click.option("--glyphs", type=click.Choice(["unicode", "narrow", "ascii"]), default=None, help="of the console")
 def command(
     file: Path | None,
     serve: bool,
