@@ -78,6 +78,28 @@ async def test_unreachable_node_is_lost_and_comes_back(cluster: Cluster) -> None
         await cluster.until(lambda: cluster.states(fleet)["decode/2"] is RankState.READY)
 
 
+async def test_looking_now_tries_an_unreachable_node_at_once(cluster: Cluster) -> None:
+    async with cluster.fleet() as fleet:
+        node = cluster.nodes["node4"]
+        node.cut()
+        await cluster.clock.advance(1)
+        assert fleet.store.nodes["node4"].state is NodeState.RECONNECTING
+        node.reachable = True
+        await cluster.drive(fleet.poll_now(("node4",)))
+        await cluster.until(lambda: fleet.store.nodes["node4"].state is NodeState.CONNECTED)
+
+
+async def test_log_that_cannot_be_rotated_is_said(cluster: Cluster) -> None:
+    async with cluster.fleet() as fleet:
+        await cluster.drive(fleet.wait(await fleet.submit(StartRanks(ALL))))
+        node = cluster.node_of("decode/1")
+        record = next(record for record in node.records("tiny") if record.rank == "decode/1")
+        node.add_record(replace(record, log_note="refused: Operation not supported"))
+        said = "its log is not rotated and grows: refused: Operation not supported"
+        await cluster.until(lambda: said in fleet.store.ranks["decode/1"].difference)
+        assert cluster.states(fleet)["decode/1"] is RankState.READY
+
+
 async def test_node_that_fails_for_good_says_what_to_do(cluster: Cluster) -> None:
     cluster.nodes["node2"].cut(ConnectError("host key unknown", kind="unknown_host_key", remedy="ssh-keyscan it"))
     async with cluster.fleet() as fleet:

@@ -411,6 +411,10 @@ class MemoryLink:
             self._status = LinkStatus(state, now, attempt=1, next_try=now + 2, error=error)
         self._changed.set()
 
+    def retry_now(self) -> None:
+        if self._agent is None:
+            self.refresh()
+
     async def changed(self) -> None:
         await self._changed.wait()
         self._changed.clear()

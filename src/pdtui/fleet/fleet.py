@@ -256,12 +256,16 @@ class Fleet:
         return not self._crew.has_npus or known or bool(node.tool_error)
 
     async def poll_now(self, nodes: Sequence[str] = ()) -> None:
-        """Read the NPUs and ranks of these nodes (all if none) now. Raises `UsageError` for an unknown one."""
+        """Read the NPUs and ranks of these nodes (all if none) now; one that is unreachable is tried at once.
+
+        Raises `UsageError` for an unknown node.
+        """
         unknown = [name for name in nodes if name not in self._links]
         if unknown:
             raise UsageError(f"no node {', '.join(unknown)}")
         names = nodes or tuple(self._links)
         for name in names:
+            self._links[name].retry_now()
             self._watchers[name].poke()
         await asyncio.gather(*(self._monitors[name].poll_now() for name in names))
 

@@ -135,6 +135,8 @@ def status_of(rank: RankPlan, memory: RankMemory, view: View) -> RankStatus:
         difference = (*argv_difference(rank.argv, record.argv), *env_difference(rank.env, record.env))
     elif record is not None and record.processes and not memory.alive:
         difference = (f"processes left of its last run: pid {', '.join(map(str, record.processes))}",)
+    if shown is not None and shown.log_note and memory.alive:
+        difference = (*difference, f"its log is not rotated and grows: {shown.log_note}")
     return RankStatus(
         id=rank.id,
         group=rank.group,

@@ -165,7 +165,6 @@ class RankSpec:
     """Who starts it, `user@host`."""
     hbm_before: Mapping[str, int] = field(default_factory=dict)
     """NPU id -> MB used before the start."""
-    extra_env: Mapping[str, str] = field(default_factory=dict)
 
 
 class ProcessState(StrEnum):
@@ -402,6 +401,10 @@ class NodeLink(Protocol):
 
     async def changed(self) -> None:
         """Return when `status` has changed since the last call of this method."""
+        ...
+
+    def retry_now(self) -> None:
+        """Do not wait for the next try; nothing while connected."""
         ...
 
     async def forward(self, host: str, port: int) -> tuple[str, int]:

@@ -101,7 +101,7 @@ class Link:
         self._tell()
 
     def retry_now(self) -> None:
-        """Do not wait for the next try."""
+        """Do not wait for the next try; nothing while connected."""
         self._hurry.set()
 
     async def forward(self, host: str, port: int) -> tuple[str, int]:
