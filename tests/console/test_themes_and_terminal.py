@@ -1,5 +1,8 @@
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 import unicodedata
 from dataclasses import fields
 from pathlib import Path
@@ -131,7 +134,7 @@ async def test_the_ascii_set_keeps_the_screen_ascii() -> None:
     async with console(FakeFleet.faulty(), glyphs="ascii") as screen:
         await screen.press("R")
         await screen.press("escape")
-        text = screen.text.replace("°", "")
+        text = screen.text.replace("°", "")  # of the reading, not of ours
         assert text.isascii(), [line for line in text.splitlines() if not line.isascii()]
 
 
@@ -194,8 +197,26 @@ async def test_sixteen_colours_get_the_plain_theme_unless_one_is_asked_for(
         assert screen.app.theme == "light"
 
 
-def test_a_terminal_that_is_not_unicode_gets_ascii(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("locale.getpreferredencoding", lambda do_setlocale=True: "ISO-8859-1")
-    assert default_glyphs() == "ascii"
-    monkeypatch.setattr("locale.getpreferredencoding", lambda do_setlocale=True: "UTF-8")
-    assert default_glyphs() == "unicode"
+@pytest.mark.parametrize(
+    ("environ", "expected"),
+    [
+        ({}, "ascii"),
+        ({"LANG": "C"}, "ascii"),
+        ({"LANG": "zh_CN.GBK"}, "ascii"),
+        ({"LC_ALL": "C", "LANG": "en_US.UTF-8"}, "ascii"),
+        ({"LANG": "C.UTF-8"}, "unicode"),
+        ({"LANG": "C", "LC_CTYPE": "UTF-8"}, "unicode"),
+        ({"LANG": "en_US.utf8"}, "unicode"),
+        ({"LANG": "zh_CN.UTF-8"}, "narrow"),
+        ({"LC_ALL": "ja_JP.UTF-8", "LANG": "C"}, "narrow"),
+    ],
+)
+def test_signs_are_chosen_by_what_the_terminal_says_of_itself(environ: dict[str, str], expected: str) -> None:
+    assert default_glyphs(environ) == expected
+
+
+def test_what_python_makes_of_the_c_locale_does_not_count() -> None:
+    code = "from pdtui.console.glyphs import default_glyphs; print(default_glyphs())"
+    env = {"PATH": os.environ["PATH"], "LANG": "C"}
+    done = subprocess.run([sys.executable, "-c", code], env=env, capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "ascii"

@@ -180,7 +180,7 @@ def npu_line(node: NodeStatus | None, npu: int | None, look: Look, width: int, n
     line.add(f"{words}   ", styles.dim if quiet else look.verdict(status.verdict))
     values = [hbm_text(status)]
     if status.temperature_c is not None:
-        values.append(f"{status.temperature_c:.0f} °C")
+        values.append(f"{status.temperature_c:.0f} C")
     if status.utilization is not None:
         values.append(f"{status.utilization} %")
     values += [status.rank, S.ago.format(t=duration(now - status.observed_at)) if status.observed_at else ""]

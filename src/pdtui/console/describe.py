@@ -131,7 +131,7 @@ def describe_npu(node: NodeStatus, npu: NpuStatus, now: float) -> list[Row]:
     rows += _field(S.vnic, npu.vnic or "")
     rows += _field(S.npu_health, npu.health or "")
     rows += _field(S.hbm, hbm_text(npu))
-    rows += _field(S.temperature, f"{npu.temperature_c:.0f} °C" if npu.temperature_c is not None else "")
+    rows += _field(S.temperature, f"{npu.temperature_c:.0f} C" if npu.temperature_c is not None else "")
     rows += _field(S.utilization, f"{npu.utilization} %" if npu.utilization is not None else "")
     rows += _field(S.power, f"{npu.power_w:.0f} W" if npu.power_w is not None else "")
     rows += _field(S.metric_age, _at(npu.observed_at, now))

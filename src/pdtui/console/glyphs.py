@@ -6,9 +6,10 @@ East-Asian terminals (PuTTY, mintty, older iTerm in a Chinese locale) draw chara
 
 from __future__ import annotations
 
-import locale
+import os
 from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Literal
 
 from pdtui.fleet.snapshot import RankState
@@ -135,9 +136,29 @@ ASCII = Glyphs(
 )
 
 
-def default_glyphs() -> GlyphSet:
-    """Return the set for the terminal's character encoding."""
-    return "unicode" if "utf" in locale.getpreferredencoding(do_setlocale=False).lower() else "ascii"
+_WIDE_LANGUAGES = ("zh", "ja", "ko")
+
+
+def default_glyphs(environ: Mapping[str, str] | None = None) -> GlyphSet:
+    """Return the set for the terminal: what its environment says, not what Python makes of it.
+
+    Python takes the C locale for UTF-8; a tmux or a terminal that does not would draw every sign as the same `_`.
+    Terminals of Chinese, Japanese and Korean users often draw signs of ambiguous width two cells wide.
+    """
+    env = _environment() if environ is None else environ
+    name = (env.get("LC_ALL") or env.get("LC_CTYPE") or env.get("LANG") or "").lower()
+    if "utf" not in name:
+        return "ascii"
+    return "narrow" if name.startswith(_WIDE_LANGUAGES) else "unicode"
+
+
+def _environment() -> Mapping[str, str]:
+    """Return the environment as it was before Python set LC_CTYPE in it (PEP 538)."""
+    try:
+        raw = Path("/proc/self/environ").read_bytes()
+    except OSError:
+        return os.environ
+    return dict(item.partition("=")[::2] for item in os.fsdecode(raw).split("\0") if "=" in item)
 
 
 GLYPH_SETS: Mapping[str, Glyphs] = {glyphs.name: glyphs for glyphs in (UNICODE, NARROW, ASCII)}

@@ -122,8 +122,8 @@ class Strings:
 
     # grid
     column_hbm: str = "HBM"
-    column_temp: str = "max °C"
-    column_temp_short: str = "°C"
+    column_temp: str = "max C"
+    column_temp_short: str = "C"
     column_polled: str = "polled"
     retry: str = "{state}, try {n}"
     retry_in: str = "try {n} in {t}"
