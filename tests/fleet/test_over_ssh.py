@@ -23,6 +23,7 @@ from pdtui.sim.simulation import Simulation
 from pdtui.topology.load import load_checked
 from pdtui.topology.planner import make_plan
 from tests.fleet.cluster import ALL, DECODE, write_file
+from tests.support.processes import carrying
 from tests.support.waiting import eventually
 
 pytestmark = pytest.mark.slow
@@ -48,19 +49,10 @@ class Rack:
             journal_dir=self.home / "journal",
         )
 
-    def pids(self, rank: str, word: bytes) -> Sequence[int]:
+    def pids(self, rank: str, word: str = "") -> Sequence[int]:
         """Return pids (as this machine sees them) of a rank's processes with a word in their command line."""
-        mark = f"PDTUI_RANK=tiny:{rank}".encode()
-        here = str(self.file.parent).encode()
-        found: list[int] = []
-        for folder in Path("/proc").glob("[0-9]*"):
-            try:
-                env, line = (folder / "environ").read_bytes(), (folder / "cmdline").read_bytes()
-            except OSError:
-                continue
-            if mark in env.split(b"\0") and here in env and word in line:
-                found.append(int(folder.name))
-        return found
+        found = carrying(f"PDTUI_RANK=tiny:{rank}\n", str(self.file.parent))
+        return [process.pid for process in found if word in process.command]
 
     async def run(self, command: str, *arguments: str) -> tuple[int, str, str]:
         """Run a pdtui command on the cluster."""
@@ -114,7 +106,7 @@ async def test_from_nothing_to_an_answer_and_back(rack: Rack) -> None:
         assert answer.prefill in ("p1/0", "p2/0")
         assert answer.decode in DECODE
 
-        victim = rack.pids("decode/3", b"vllm")[0]
+        victim = rack.pids("decode/3", "vllm")[0]
         os.kill(victim, signal.SIGKILL)
         await eventually(lambda: fleet.store.ranks["decode/3"].state is RankState.FAILED, within=5)
         await eventually(lambda: fleet.store.ranks["decode/3"].diagnosis, within=15)
@@ -133,7 +125,7 @@ async def test_from_nothing_to_an_answer_and_back(rack: Rack) -> None:
         assert stopped.state == "done", stopped
         assert {step.detail for step in stopped.steps if step.label in ALL} == {"stopped"}
         assert states(fleet) == {RankState.STOPPED}
-    assert not any(rack.pids(rank, b"") for rank in ALL)
+    assert not any(rack.pids(rank) for rank in ALL)
 
 
 async def test_commands_from_start_to_stop(rack: Rack) -> None:
@@ -154,7 +146,7 @@ async def test_commands_from_start_to_stop(rack: Rack) -> None:
     assert code == 0
     assert json.loads(out)["tokens"] == 8
 
-    keeper = rack.pids("decode/1", b"keeper")
+    keeper = rack.pids("decode/1", "keeper")
     for pid in keeper:
         os.kill(pid, signal.SIGKILL)
     code, out, err = await rack.run("start", "--json")
@@ -168,7 +160,7 @@ async def test_commands_from_start_to_stop(rack: Rack) -> None:
 
     code, _, err = await rack.run("stop", "all", "--grace", "5")
     assert code == 0, err
-    assert not any(rack.pids(rank, b"") for rank in ALL)
+    assert not any(rack.pids(rank) for rank in ALL)
     assert (await rack.run("status"))[0] == 1
     journals = list((rack.file.parent).glob("**/journal.jsonl"))
     assert len(journals) == 4
@@ -179,7 +171,7 @@ async def test_commands_from_start_to_stop(rack: Rack) -> None:
 
 async def test_command_killed_during_a_start_leaves_ranks_that_the_next_can_stop(rack: Rack) -> None:
     process = await rack.begin("start")
-    await eventually(lambda: rack.pids("decode/3", b"vllm"), within=60)
+    await eventually(lambda: rack.pids("decode/3", "vllm"), within=60)
     process.kill()
     await process.communicate()
     async with rack.fleet() as fleet:
@@ -190,7 +182,7 @@ async def test_command_killed_during_a_start_leaves_ranks_that_the_next_can_stop
         assert fleet.store.ranks["decode/3"].state in (RankState.STARTING, RankState.READY)
         stopped = await fleet.wait(await fleet.submit(StopRanks(ALL)))
         assert stopped.state == "done", stopped
-    assert not any(rack.pids(rank, b"") for rank in ALL)
+    assert not any(rack.pids(rank) for rank in ALL)
 
 
 async def test_taken_port_names_its_owner_and_nothing_starts(rack: Rack) -> None:
@@ -201,4 +193,4 @@ async def test_taken_port_names_its_owner_and_nothing_starts(rack: Rack) -> None
         assert code == 1
         assert "port:node3:7101" in err
         assert out == ""
-    assert not any(rack.pids(rank, b"") for rank in ALL)
+    assert not any(rack.pids(rank) for rank in ALL)

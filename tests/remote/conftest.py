@@ -20,6 +20,7 @@ from pdtui.remote.transports.ssh import JumpHosts, SshTransport
 from pdtui.topology.model import SshOptions
 from tests.remote.memory import MemoryTransport
 from tests.remote.simulated_ssh import simulated_ssh
+from tests.support.processes import carrying
 from tests.support.sshd import running_sshd
 from tests.support.waiting import eventually
 
@@ -29,19 +30,7 @@ CLOCK = SystemClock()
 
 def carriers(word: str) -> list[int]:
     """Return the live processes that carry `word` in their environment or command line."""
-    found = []
-    for entry in Path("/proc").iterdir():
-        if not entry.name.isdigit() or int(entry.name) == os.getpid():
-            continue
-        try:
-            if entry.joinpath("stat").read_bytes().rpartition(b")")[2].split()[0] in (b"Z", b"X"):
-                continue
-            text = entry.joinpath("environ").read_bytes() + entry.joinpath("cmdline").read_bytes()
-        except OSError:
-            continue
-        if word.encode() in text:
-            found.append(int(entry.name))
-    return found
+    return [process.pid for process in carrying(word)]
 
 
 @pytest.fixture(autouse=True)

@@ -24,7 +24,7 @@ from tests.support.waiting import eventually
 
 def marked(cluster: str, rank: str = "decode/0") -> list[int]:
     """Return the pids that carry a rank's variable."""
-    return carriers(f"PDTUI_RANK={cluster}:{rank}\0")
+    return carriers(f"PDTUI_RANK={cluster}:{rank}\n")
 
 
 async def only(agent: AgentClient, cluster: str) -> RankRecord:

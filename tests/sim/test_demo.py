@@ -19,7 +19,7 @@ from pdtui.sim.simulation import Simulation
 from pdtui.topology.load import load_checked
 from pdtui.topology.planner import make_plan
 from tests.sim.support import CLUSTER, FAST
-from tests.sim.test_sessions import nothing_of
+from tests.support.processes import carrying
 from tests.support.waiting import eventually
 
 
@@ -51,7 +51,7 @@ async def demo(
         if process.returncode is None:
             process.kill()
         await process.communicate()
-        await eventually(lambda: nothing_of(str(tmp_path)), what="the end of everything")
+        await eventually(lambda: not carrying(str(tmp_path)), what="the end of everything")
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
@@ -82,7 +82,7 @@ async def test_a_killed_demo_leaves_no_process(tmp_path: Path) -> None:
         assert await process.stdout.readline()
         process.send_signal(signal.SIGKILL)
         await process.wait()
-        await eventually(lambda: nothing_of(str(tmp_path)), what="the end of everything")
+        await eventually(lambda: not carrying(str(tmp_path)), what="the end of everything")
 
 
 @pytest.mark.slow

@@ -16,7 +16,12 @@ import pytest
 
 from pdtui.sim.simulation import Simulation
 from tests.sim.support import CLUSTER, run, ssh
+from tests.support.processes import carrying
 from tests.support.waiting import eventually
+
+
+def nothing_of(word: str) -> bool:
+    return not carrying(word)
 
 
 async def test_exit_status_and_streams(simulation: Simulation) -> None:
@@ -149,7 +154,7 @@ async def test_a_command_that_is_left_dies_with_the_simulation(tmp_path: Path) -
             await run(
                 simulation, f"setsid nohup sh -c 'trap \"\" TERM; sleep {marker}; :' > /dev/null 2>&1 & exit 0"
             )
-            await eventually(partial(processes, marker), what="the process that is left")
+            await eventually(partial(carrying, marker), what="the process that is left")
         await eventually(partial(nothing_of, marker), what="the end of what was left")
 
 
@@ -159,7 +164,7 @@ async def test_everything_is_gone_at_the_end(tmp_path: Path) -> None:
         places = [(node.machine.address, node.ssh.port) for node in simulation.nodes.values()]
         assert root.is_dir()
     assert not root.exists()
-    assert not processes(str(root))
+    assert nothing_of(str(root))
     for place in places:
         with socket.socket() as probe:
             probe.bind(place)
@@ -193,23 +198,7 @@ async def test_a_killed_simulator_takes_its_nodes_with_it(tmp_path: Path) -> Non
     )
     assert process.stdout
     assert (await process.stdout.readline()).strip().endswith(b"small.yaml")
-    await eventually(lambda: len(processes("node_init.py", str(tmp_path))) >= 2)
+    await eventually(lambda: len(carrying("node_init.py", str(tmp_path))) >= 2)
     process.send_signal(signal.SIGKILL)
     await process.wait()
-    await eventually(lambda: not processes(str(tmp_path)), what="the nodes' end")
-
-
-def nothing_of(*words: str) -> bool:
-    return not processes(*words)
-
-
-def processes(*words: str) -> list[str]:
-    """Return the command lines that contain all words."""
-    found: list[str] = []
-    for folder in Path("/proc").iterdir():
-        if folder.name.isdigit():
-            with contextlib.suppress(OSError):
-                line = folder.joinpath("cmdline").read_bytes().replace(b"\0", b" ").decode("utf-8", "replace")
-                if all(word in line for word in words):
-                    found.append(line)
-    return found
+    await eventually(lambda: nothing_of(str(tmp_path)), what="the nodes' end")
