@@ -9,7 +9,7 @@
         AgentError                the agent answered with an error
         AgentLost                 the connection ended while a request was out
       ActionRefused               the supervisor says no; `kind` says why
-      ProxyError                  the proxy could not answer a request
+      ProxyError                  the proxy could not answer a request; its kinds are in `proxy.errors`
       SimulationError             the simulated cluster could not be set up
 
 Each carries `remedy`: what the operator can do about it, or an empty string.

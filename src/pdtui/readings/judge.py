@@ -176,7 +176,7 @@ def _judge_chip(case: _Case, device: int, table: Observed[Table], ages: Ages) ->
         return
     chip = value.of(device)
     if chip is None:
-        _judge_missing(case, device, value, reading)
+        _judge_missing(case, value, reading)
         return
     word = chip.health
     remedy = _HEALTH_REMEDY.format(npu=chip.npu, chip=chip.chip)
@@ -192,7 +192,7 @@ def _judge_chip(case: _Case, device: int, table: Observed[Table], ages: Ages) ->
     _judge_heat(case, chip, table)
 
 
-def _judge_missing(case: _Case, device: int, table: Table, reading: Reading[Table]) -> None:
+def _judge_missing(case: _Case, table: Table, reading: Reading[Table]) -> None:
     if table.complete:
         remedy = (
             "the chip dropped off the bus or is held by a VM: dmesg, lspci -n | grep 19e5, then the server's BMC"
