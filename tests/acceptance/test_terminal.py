@@ -13,6 +13,7 @@ import pytest
 
 from tests.acceptance.served import PDTUI, Served, serve
 from tests.acceptance.test_command_line import host_pid
+from tests.support.raw_terminal import RawTerminal
 from tests.support.required import skip_unless
 from tests.support.terminal import Terminal
 
@@ -85,3 +86,35 @@ def test_terminal_that_cannot_show_the_console_is_told_so(cluster: Served) -> No
     assert done.returncode == 2
     assert "status" in done.stderr
     assert "Traceback" not in done.stderr
+
+
+def states(cluster: Served) -> set[str]:
+    return {rank["state"] for rank in cluster.ranks().values()}
+
+
+def test_engine_goes_on_while_the_terminal_is_frozen_and_the_console_recovers(cluster: Served) -> None:
+    assert cluster.run("stop", "FILE", "all").returncode == 0
+    with RawTerminal([PDTUI, cluster.topology], size=(120, 40), env=cluster.env) as terminal:
+        terminal.until(b"STOPPED", b"S starts all")
+        terminal.type(b"S")
+        deadline = time.monotonic() + 90.0
+        while states(cluster) != {"ready"}:
+            assert time.monotonic() < deadline, cluster.ranks()
+            terminal.type(b"\t" * 50)
+        assert terminal.waiting > 1000, "nobody has read what the console writes"
+        terminal.until(b"SERVING", b"8/8", within=30.0)
+        terminal.type(b"q")
+        assert terminal.ended() == 0
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
+def test_signal_ends_the_console_and_gives_the_terminal_back(cluster: Served, number: signal.Signals) -> None:
+    with RawTerminal([PDTUI, cluster.topology], size=(80, 24), env=cluster.env) as terminal:
+        terminal.until(b"SERVING")
+        assert terminal.modes_now != terminal.modes, "raw while the console runs"
+        terminal.process.send_signal(number)
+        assert terminal.ended() == 128 + number
+        assert terminal.modes_now == terminal.modes
+        assert b"\x1b[?1049l" in terminal.output, "back from the alternate screen"
+        assert b"Traceback" not in terminal.output
+    assert states(cluster) == {"ready"}

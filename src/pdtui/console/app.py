@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import sys
 from collections.abc import Iterable, Mapping
@@ -23,6 +24,7 @@ from pdtui.console.keymap import keymap_path, load_keymap
 from pdtui.console.look import Look
 from pdtui.console.palette import ConsoleCommands
 from pdtui.console.screens.keys import MainScreen
+from pdtui.console.signals import ended_by_signals
 from pdtui.console.themes import DEFAULT_THEME, PLAIN_THEME, ConsoleTheme, ThemeSet, load_theme_file, load_themes
 from pdtui.errors import ThemeError
 from pdtui.fleet.handle import FleetHandle
@@ -68,6 +70,7 @@ class ConsoleApp(App[int]):
         self._keys, problems = load_keymap(keymap_path())
         self._problems += problems
         self.main: MainScreen
+        self._own_loop: asyncio.AbstractEventLoop | None = None
 
     def _find_themes(self) -> ThemeSet:
         themes = load_themes()
@@ -98,8 +101,15 @@ class ConsoleApp(App[int]):
         glyphs = GLYPH_SETS[self._options.glyphs]
         return Look(styles.colourless() if self._colourless else styles, glyphs)
 
+    def end_by_signal(self, status: int) -> None:
+        """Leave with an exit status; called by a signal's handler, which may have interrupted anything."""
+        if self._own_loop is None:
+            raise SystemExit(status)
+        self._own_loop.call_soon_threadsafe(self.exit, status)
+
     def on_mount(self) -> None:
         """Show the one screen."""
+        self._own_loop = asyncio.get_running_loop()
         self.theme = self._console_theme.name
         self.set_class(self._options.glyphs != "unicode", "-ascii")
         if self._keys:
@@ -176,7 +186,8 @@ def run_console(
         os.environ["NO_COLOR"] = "1"
     options = Options(theme, glyphs or default_glyphs(), read_only, slow, colourless)
     app = ConsoleApp(handle, options, clock=clock)
-    result = app.run(mouse=not slow)
+    with ended_by_signals(app.end_by_signal):
+        result = app.run(mouse=not slow)
     if app.crash_line:
         return 1
     return result or 0

@@ -320,6 +320,7 @@ class Strings:
     unknown_theme: str = "theme: {error}"
 
     # suspend
+    shell_greeting: str = "{node}: exit comes back to pdtui"
     no_suspend: str = "the terminal cannot be handed over here"
     command_failed: str = "{command}: {error}"
     command_status: str = "{command} ended with status {n}"

@@ -6,12 +6,16 @@ import os
 import shlex
 import signal
 import subprocess
+import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from types import FrameType
 
 from pdtui.topology.model import Node
+
+SSH_FAILED = 255
+"""Status of ssh itself; any other is that of the shell's last command."""
 
 
 def editor_argv(path: Path) -> list[str]:
@@ -59,10 +63,13 @@ def _interrupts_ignored() -> Iterator[None]:
         signal.signal(signal.SIGINT, before)
 
 
-def run_foreground(argv: Sequence[str]) -> int:
+def run_foreground(argv: Sequence[str], greeting: str = "") -> int:
     """Run a program on the terminal and return its status. Raises OSError when it cannot be started.
 
     Blocks the console's loop, which is suspended anyway; the engine has its own.
     """
+    if greeting:
+        sys.stdout.write(f"{greeting}\n")
+        sys.stdout.flush()
     with _interrupts_ignored():
         return subprocess.run(list(argv), check=False).returncode

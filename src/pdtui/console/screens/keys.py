@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Container, Coroutine, Sequence
 from typing import Any, ClassVar, Protocol
 
 from textual import on, work
@@ -109,18 +109,20 @@ class MainScreen(TextKeys):
         """Open a shell on the node of the selection."""
         node = self.handle.topology.nodes.get(self.selection.node)
         if node is not None:
-            self._hand_over(suspend.shell_argv(node))
+            greeting = S.shell_greeting.format(node=node.name)
+            self._hand_over(suspend.shell_argv(node), greeting, fine=range(suspend.SSH_FAILED))
 
-    def _hand_over(self, argv: Sequence[str]) -> None:
+    def _hand_over(self, argv: Sequence[str], greeting: str = "", fine: Container[int] = (0,)) -> None:
+        """Give the terminal away; `fine` are the statuses that need no word."""
         try:
             with self.app.suspend():
-                status = suspend.run_foreground(argv)
+                status = suspend.run_foreground(argv, greeting)
         except SuspendNotSupported:
             self.say(S.no_suspend, "warning")
         except OSError as error:
             self.say(S.command_failed.format(command=argv[0], error=error.strerror or error), "error")
         else:
-            if status:
+            if status not in fine:
                 self.say(S.command_status.format(command=argv[0], n=status), "warning")
         self.refresh(layout=True)
 
