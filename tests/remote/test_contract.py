@@ -199,13 +199,14 @@ async def test_the_address_view_hides_other_nodes_of_one_machine(
 
 
 async def test_processes_with_the_variables_that_were_asked_for(agent: AgentClient, cluster: str) -> None:
+    seconds = f"1000.{os.getpid()}"  # Nobody else's.
     child = await asyncio.create_subprocess_exec(
-        "sleep", "1000.5", env={"WANTED": "yes", "SECRET": "no", "MARK": f"/{cluster}/"}, start_new_session=True
+        "sleep", seconds, env={"WANTED": "yes", "SECRET": "no", "MARK": f"/{cluster}/"}, start_new_session=True
     )
     try:
-        found = await agent.processes(match=["1000.5"], env=["WANTED"])
+        found = await agent.processes(match=[seconds], env=["WANTED"])
         assert [(p.pid, p.argv, dict(p.env)) for p in found] == [
-            (child.pid, ("sleep", "1000.5"), {"WANTED": "yes"})
+            (child.pid, ("sleep", seconds), {"WANTED": "yes"})
         ]
     finally:
         child.kill()
