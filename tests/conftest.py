@@ -11,7 +11,7 @@ import uuid
 from collections.abc import Iterator
 
 import pytest
-from hypothesis import settings
+from hypothesis import HealthCheck, settings
 
 from tests.support.processes import carrying
 
@@ -22,8 +22,9 @@ _HOME = pytest.StashKey[str]()
 
 # The same examples on every run, so that a change is not judged by its luck. `--hypothesis-profile=search` looks
 # for new ones, and longer.
-settings.register_profile("pdtui", deadline=None, derandomize=True)
-settings.register_profile("search", deadline=None, max_examples=2000)
+_PATIENT = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])  # A busy machine is no finding.
+settings.register_profile("pdtui", _PATIENT, derandomize=True)
+settings.register_profile("search", _PATIENT, max_examples=2000)
 settings.load_profile("pdtui")
 
 

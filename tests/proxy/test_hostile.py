@@ -33,7 +33,7 @@ SHAPED = st.recursive(
 OBJECT = st.dictionaries(st.sampled_from(KEYS), st.one_of(SHAPED, ANY), max_size=6)
 
 
-@settings(deadline=None, max_examples=60)
+@settings(max_examples=60)
 @given(OBJECT)
 def test_whatever_p_answers_is_a_handover_or_an_error_in_words(answer: dict[str, Any]) -> None:
     with suppress(UpstreamLost, HandoverMissing):
@@ -41,7 +41,7 @@ def test_whatever_p_answers_is_a_handover_or_an_error_in_words(answer: dict[str,
         assert handover.params == answer["kv_transfer_params"]
 
 
-@settings(deadline=None, max_examples=60)
+@settings(max_examples=60)
 @given(st.lists(OBJECT, max_size=5), st.sampled_from([openai.CHAT, openai.COMPLETIONS]))
 def test_whatever_d_says_can_be_noted_and_patched(values: list[dict[str, Any]], path: str) -> None:
     resume = Resume(path, {"prompt": "x", "messages": [{"role": "user", "content": "x"}], "stream": True})

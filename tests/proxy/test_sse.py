@@ -5,7 +5,7 @@ from __future__ import annotations
 from itertools import pairwise
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from pdtui.proxy.errors import UpstreamLost
@@ -43,7 +43,6 @@ def reference(text: str) -> list[str]:
     return events
 
 
-@settings(deadline=None)
 @given(st.data(), st.lists(st.integers(0, 400), max_size=12))
 def test_any_stream_cut_anywhere_gives_the_events_of_the_standard(data: st.DataObject, cuts: list[int]) -> None:
     line = st.one_of(
@@ -61,7 +60,6 @@ def test_any_stream_cut_anywhere_gives_the_events_of_the_standard(data: st.DataO
     assert [e.data for e in events if e.data is not None] == reference(text)
 
 
-@settings(deadline=None)
 @given(
     st.lists(st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\r"))), st.lists(st.integers(0))
 )
@@ -69,7 +67,6 @@ def test_what_is_encoded_comes_back(texts: list[str], cuts: list[int]) -> None:
     assert [e.data for e in feed(b"".join(encode(t) for t in texts), cuts)] == texts
 
 
-@settings(deadline=None)
 @given(st.lists(st.integers(0)))
 def test_raw_bytes_are_kept_with_comments_and_carriage_returns(cuts: list[int]) -> None:
     data = ': hello\n\ndata: {"a":\ndata: "字 🀄"}\n\ndata: [DONE]\n\n'.encode()
@@ -78,7 +75,6 @@ def test_raw_bytes_are_kept_with_comments_and_carriage_returns(cuts: list[int]) 
     assert [e.data for e in events] == [None, '{"a":\n"字 🀄"}', "[DONE]"]
 
 
-@settings(deadline=None)
 @given(st.lists(st.sampled_from(["data: a", ": c", "event: e"]), min_size=1, max_size=6), st.lists(st.integers(0)))
 def test_no_byte_of_a_crlf_stream_is_added_or_lost(lines: list[str], cuts: list[int]) -> None:
     data = "".join(f"{line}\r\n\r\n" for line in lines).encode()

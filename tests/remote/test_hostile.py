@@ -64,7 +64,7 @@ NAMES = [
 ]
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 @given(st.dictionaries(st.sampled_from(NAMES), VALUES, max_size=12))
 def test_parsers_take_anything(raw: dict[str, Any]) -> None:
     parse.rank_record(raw)

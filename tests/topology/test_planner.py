@@ -247,7 +247,7 @@ CLUSTERS = st.tuples(
 )
 
 
-@settings(max_examples=120, deadline=None)
+@settings(max_examples=120)
 @given(CLUSTERS)
 def test_any_plan_without_error_findings_shares_nothing(
     cluster: tuple[str, str, str, str, list[tuple[bool, int, int, int, int]], int],

@@ -204,7 +204,7 @@ PIECE = st.one_of(
 )
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(st.lists(st.lists(PIECE, max_size=8).map("".join), min_size=20, max_size=20))
 def test_any_text_is_one_word_and_runs_nothing(texts: list[str]) -> None:
     for text, result in zip(texts, evaluated(texts), strict=True):
@@ -243,7 +243,7 @@ WORDS = st.recursive(
 )
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(st.lists(WORDS, min_size=20, max_size=20))
 def test_expansions_come_to_what_they_say(words: list[Word]) -> None:
     assert evaluated([text for text, _ in words]) == [value for _, value in words]

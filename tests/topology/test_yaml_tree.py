@@ -153,14 +153,14 @@ PIECES = st.sampled_from(
 )
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(st.one_of(st.binary(max_size=300), st.text(max_size=200).map(lambda text: text.encode("utf-8", "replace"))))
 @example(b"? ? ? [")
 def test_any_bytes_can_be_loaded(data: bytes) -> None:
     check(data)
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(st.lists(PIECES, max_size=30).map("".join))
 def test_any_jumble_of_a_topology_can_be_loaded(text: str) -> None:
     check(text.encode())
@@ -180,7 +180,7 @@ VALUES = st.recursive(
 )
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(st.data())
 def test_any_value_in_any_place_can_be_loaded(data: st.DataObject) -> None:
     """The file's own values, replaced one or two at a time by something else."""
