@@ -30,6 +30,13 @@ def fit(text: str, width: int, ellipsis: str = "…") -> str:
     return set_cell_size(text, width - cell_len(mark)) + mark
 
 
+def _same_blank(one: Style, other: Style) -> bool:
+    """Return whether blanks look the same in two styles."""
+    return one.bgcolor == other.bgcolor and not any(
+        style.reverse or style.underline or style.strike for style in (one, other)
+    )
+
+
 class Line:
     """Cells from left to right."""
 
@@ -50,10 +57,16 @@ class Line:
         return self
 
     def _append(self, text: str, style: Style) -> None:
-        if self._pieces and self._pieces[-1][1] == style:
-            self._pieces[-1] = (self._pieces[-1][0] + text, style)
-        else:
-            self._pieces.append((text, style))
+        """Add a piece; blanks take the style beside them where nobody sees it: longer runs, fewer bytes."""
+        if self._pieces:
+            before, its_style = self._pieces[-1]
+            if its_style == style or (text.isspace() and _same_blank(its_style, style)):
+                self._pieces[-1] = (before + text, its_style)
+                return
+            if before.isspace() and _same_blank(its_style, style):
+                self._pieces[-1] = (before + text, style)
+                return
+        self._pieces.append((text, style))
 
     def column(
         self, text: str, width: int, style: Style = NO_STYLE, align: Literal["left", "right"] = "left"
