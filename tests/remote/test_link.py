@@ -48,6 +48,27 @@ def failing(kind: ConnectKind, tries: list[float], clock: ManualClock) -> Callab
     return lambda: asyncio.ensure_future(connect())
 
 
+@pytest.mark.parametrize("refused", [True, False])
+async def test_cancellation_that_connecting_has_lost_ends_the_link(refused: bool) -> None:
+    started = asyncio.Event()
+
+    async def connect() -> Transport:
+        started.set()
+        with contextlib.suppress(asyncio.CancelledError):
+            await asyncio.Event().wait()
+        if refused:
+            raise ConnectError("no", kind="refused")
+        return MemoryTransport()
+
+    link = Link("n", connect, clock=ManualClock())
+    task = asyncio.create_task(link.run())
+    await started.wait()
+    task.cancel()
+    done, _ = await asyncio.wait({task}, timeout=20)
+    assert done
+    assert task.cancelled()
+
+
 async def test_back_off_doubles_to_thirty_seconds_with_jitter() -> None:
     clock, tries = ManualClock(), list[float]()
     link = Link("n", failing("refused", tries, clock), clock=clock, rng=random.Random(1))

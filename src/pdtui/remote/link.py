@@ -136,7 +136,10 @@ class Link:
         self._status = LinkStatus(state, self._status.since, attempt, None, self._status.error)
         self._tell()
         try:
-            self._transport = await self._connect()
+            try:
+                self._transport = await self._connect()
+            finally:
+                _heed_cancellation()
             self._host_agent = await AgentClient.connect(
                 self._transport, clock=self._clock, prefix=self._sudo, state_dir=self._state_dir
             )
@@ -213,3 +216,14 @@ class Link:
         with contextlib.suppress(TimeoutError):
             async with self._clock.timeout(seconds):
                 await self._hurry.wait()
+
+
+def _heed_cancellation() -> None:
+    """Raise the cancellation of this task that was lost on the way, if one was.
+
+    `asyncio.wait_for` (Python 3.11; asyncssh connects in it) drops a cancellation that comes in the very moment in
+    which what it waits for ends, and a link that goes on would keep its program from ending.
+    """
+    task = asyncio.current_task()
+    if task is not None and task.cancelling():
+        raise asyncio.CancelledError
