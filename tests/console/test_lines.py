@@ -59,3 +59,15 @@ def test_numbers_and_times() -> None:
     assert [latency(value) for value in (None, 0.212, 1.25)] == ["-", "212 ms", "1.25 s"]
     assert clock_time(0.5, milliseconds=True) == "00:00:00.500"
     assert clock_time(None) == ""
+
+
+def test_blanks_take_the_style_beside_them_unless_they_would_be_seen() -> None:
+    strip = Line().add("a", RED).add("  ").add("b", RED).strip(6)
+    assert [segment.text for segment in strip] == ["a  b", "  "]
+    band = Style.parse("red on blue")
+    strip = Line().add("a", RED).add("  ", band).add("b", RED).strip(4)
+    assert [segment.text for segment in strip] == ["a", "  ", "b"]
+    assert [segment.text for segment in Line().add("  ", Style(underline=True)).add("b", RED).strip(3)] == [
+        "  ",
+        "b",
+    ]

@@ -209,3 +209,16 @@ async def test_many_lines_are_pulled_in_slices() -> None:
     fleet.log_lines = counted  # type: ignore[method-assign, assignment]
     async with console(fleet):
         assert max(asked) <= 5_000
+
+
+async def test_a_line_broken_at_a_blank_goes_on_without_it_and_matches_stay_in_place() -> None:
+    fleet = FakeFleet.healthy()
+    fleet.write_log("decode/0", "HCCL 通信失败：对端无响应 " * 6)
+    async with console(fleet) as screen:
+        assert not any(line.startswith("    ") for line in log_lines(screen))
+        screen.app.main.log_view.search("HCCL")
+        await screen.pilot.pause()
+        theme = screen.app.look.styles
+        view = screen.app.main.log_view
+        marked = [segment.text for strip in view.draw(60, 20) for segment in strip if segment.style == theme.match]
+        assert marked == ["HCCL"] * 6

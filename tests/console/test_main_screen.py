@@ -344,3 +344,21 @@ async def test_enter_on_a_headline_about_an_npu_shows_what_its_tool_said() -> No
         await screen.press("end", "enter")
         assert screen.app.main.selection.npu == 9
         assert "vnic link status: DOWN" in screen.text
+
+
+async def test_a_rank_row_is_whole_beside_the_detail_also_with_three_digits() -> None:
+    async with console(FakeFleet.healthy(nodes=64)) as screen:
+        assert any(line.startswith("▸ ✓ decode/0   node33 0") and " 470" in line for line in screen.lines())
+
+
+async def test_nodes_that_fit_are_said_to_be_seen_right_after_a_change_of_the_area() -> None:
+    async with console(FakeFleet.healthy(nodes=64), size=(80, 24)) as screen:
+        await screen.press("shift+tab")
+        await screen.pilot.pause()
+        assert "33-50 of 64" in screen.text
+
+
+async def test_the_footer_of_a_narrow_screen_counts_the_marks() -> None:
+    async with console(FakeFleet.healthy(), size=(80, 24)) as screen:
+        await screen.press("space", "down", "down", "M")
+        assert "x stop 4 marked" in screen.lines()[-1]

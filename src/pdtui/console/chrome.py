@@ -19,6 +19,8 @@ from pdtui.topology.model import Topology
 
 NARROW = 100
 """Below this width the header leaves out what the areas say anyway."""
+_MORE = 12
+"""Cells that the footer of a narrow screen has for more than an action's name: `stop 6 marked`."""
 _WORD_STYLES = {
     "SERVING": "good",
     "DEGRADED": "warning",
@@ -198,7 +200,8 @@ def footer_line(situation: Situation, look: Look, width: int, keys: Mapping[str,
         if name == "help" or not narrow:
             tail.add(f"{keys.get(name, key)} ", styles.key).add(f"{S.actions[name]} ", styles.key_label)
     for action, offer in footer(situation):
-        label = action.label if narrow else offer.label
+        short = narrow and len(offer.label) > len(action.label) + _MORE
+        label = action.label if short else offer.label
         gap = "  " if narrow else "   "
         piece = _footer_piece(keys.get(action.id, action.shown_key), label, gap, look, offer, danger=action.danger)
         if line.length + piece.length + tail.length < width:

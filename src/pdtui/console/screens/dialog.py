@@ -210,7 +210,7 @@ class ConfirmScreen(Dialog[Intent]):
         for blocker in preview.blockers:
             rows.append(Row(blocker.message, "failed", indent=2))
             rows += [Row(line, "key_label", indent=4) for line in blocker.remedy.splitlines()]
-        return [*rows, Row(S.overriding if self._override else S.override, "key_label")]
+        return rows if self._override else [*rows, Row(S.override, "key_label")]
 
     def show(self) -> None:
         """Show the text and what is asked for with it."""

@@ -24,8 +24,8 @@ from pdtui.fleet.handle import FleetHandle
 MIN_WIDTH, MIN_HEIGHT = 60, 15
 WIDE, HIGH = 110, 28
 """From this width ranks and detail are side by side; from this height the grid is above them."""
-_RANKS = 64
-"""Cells that a row of the list of ranks needs."""
+_DETAIL = 44
+"""Cells that the detail pane keeps beside the list of ranks."""
 _LOG_DELAY = 0.2
 """The cursor must rest on a rank so long before its log is fetched."""
 AREAS: tuple[Area, ...] = ("npus", "ranks", "detail")
@@ -127,7 +127,8 @@ class ClusterView(PaintedScreen):
             self.set_class(area not in shown, f"-no-{area}")
         self.set_class(shown == ("npus",), "-only-npus")
         beside = "ranks" in shown and "detail" in shown
-        self.query_one("#ranks-area").styles.width = max(_RANKS, width * 46 // 100) if beside else "100%"
+        ranks_width = min(max(self.ranks.wanted_width, width * 46 // 100), width - _DETAIL)
+        self.query_one("#ranks-area").styles.width = ranks_width if beside else "100%"
         rows = len(self.snapshot.nodes) + 1
         self.grid.styles.height = "1fr" if shown == ("npus",) else max(3, min(rows, height * 2 // 5))
 
@@ -139,6 +140,8 @@ class ClusterView(PaintedScreen):
         self._lay_out()
         self._focus_area()
         self.paint_chrome()
+        # Which rows are in view is known only when the areas have their new sizes.
+        self.call_after_refresh(self.paint_chrome)
 
     def _focus_area(self) -> None:
         area = self.selection.area

@@ -45,10 +45,12 @@ def line_rows(line: LogLine, drawing: Drawing) -> list[Strip]:
         row.add(look.glyphs.cursor if current and number == 0 else " ", styles.key)
         if stamp:
             row.add(stamp if number == 0 else " " * len(stamp), styles.dim)
+        lead = 0
         if number:
             row.add("  ")
+            lead = piece.startswith(" ")  # The blank that it was broken at.
         found = styles.match_current if current else styles.match
-        _marked(row, piece, text, done, style, found, drawing.pattern)
+        _marked(row, piece[lead:], text, done + lead, style, found, drawing.pattern)
         done += len(piece)
         strips.append(row.strip(width if drawing.wrap else max(width, row.length)))
     return strips

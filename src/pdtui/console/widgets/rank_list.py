@@ -21,6 +21,8 @@ from pdtui.fleet.snapshot import RankState, RankStatus
 
 _WORTH_IT = 14
 """Cells below which a diagnosis is only an ellipsis."""
+_METRICS = 22
+"""Cells of the metrics of a ready rank, with the margin."""
 
 
 class RankList(RowView):
@@ -152,6 +154,13 @@ class RankList(RowView):
         devices = max(len(device_list(rank.devices)) for rank in self._ranks)
         states = max(cell_len(text) for text in S.rank_states.values())
         return min(ids, 20), min(nodes, 14), min(devices, 7), states
+
+    @property
+    def wanted_width(self) -> int:
+        """Return the cells that a row with metrics needs; what happened to a rank takes what there is."""
+        if not self._ranks:
+            return _METRICS
+        return 4 + sum(width + 1 for width in self._widths()) + 8 + _METRICS
 
     def _row(self, index: int, widths: tuple[int, int, int, int], width: int) -> Strip:
         rank = self.rows[index]
