@@ -62,7 +62,9 @@ def command(file: Path, as_json: bool, wait: float) -> int:
     async def work(fleet: Fleet) -> int:
         with contextlib.suppress(TimeoutError):  # What has not answered by then is unknown, and says why.
             async with asyncio.timeout(max(1.0, wait)):
-                await fleet.poll_now()
+                # Not the others: they have just refused, and sshd counts failed logins.
+                if there := [node.name for node in fleet.snapshot.nodes if node.state is NodeState.CONNECTED]:
+                    await fleet.poll_now(there)
                 await _diagnosed(fleet)
         fleet.store.publish()
         snapshot = fleet.snapshot
