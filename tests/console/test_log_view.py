@@ -222,3 +222,30 @@ async def test_a_line_broken_at_a_blank_goes_on_without_it_and_matches_stay_in_p
         view = screen.app.main.log_view
         marked = [segment.text for strip in view.draw(60, 20) for segment in strip if segment.style == theme.match]
         assert marked == ["HCCL"] * 6
+
+
+async def test_who_wrote_a_line_is_dim_and_what_it_says_is_not() -> None:
+    fleet = FakeFleet.healthy()
+    fleet.write_log(
+        "decode/0", "(EngineCore_DP0 pid=162) ERROR 11-30 15:30:16 [core.py:866] it broke", severity="error"
+    )
+    async with console(fleet, size=(200, 50)) as screen:
+        view, styles = screen.app.main.log_view, screen.app.look.styles
+        by_style = {segment.text.strip(): segment.style for segment in view.draw(100, 5)[0]}
+        assert by_style["(EngineCore_DP0 pid=162) ERROR 11-30 15:30:16 [core.py:866]"] == styles.dim
+        message = by_style["it broke"]
+        assert message is not None
+        assert message.color == styles.failed.color
+
+
+async def test_after_a_restart_the_log_follows_again() -> None:
+    fleet = fleet_with_log(100)
+    fleet.write_log("decode/0", "it broke", severity="error")
+    fleet.write_log("decode/0", *(f"after {n}" for n in range(60)))
+    async with console(fleet) as screen:
+        await screen.press("l", "n")
+        assert not screen.app.main.log_view.follow
+        await screen.press("escape", "r", "right", "enter")
+        assert fleet.submitted
+        await screen.settle()
+        assert screen.app.main.log_view.follow

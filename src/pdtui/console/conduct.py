@@ -33,11 +33,11 @@ class Conductor:
         self._say = say
         self._looking = False
 
-    async def carry_out(self, intent: Intent) -> None:
-        """Preview, ask where it is dangerous or blocked, submit."""
+    async def carry_out(self, intent: Intent) -> bool:
+        """Preview, ask where it is dangerous or blocked, submit; returns whether it has begun."""
         if self._looking:
             self._say(S.one_at_a_time, "warning")
-            return
+            return False
         self._say(S.looking.format(verb=_VERBS[type(intent)]), "info")
         self._looking = True
         try:
@@ -49,12 +49,14 @@ class Conductor:
             if preview.dangerous or preview.blockers or preview.needs_name:
                 decided = await self._confirm(choices)
             if decided is None:
-                return
+                return False
             await self._handle.submit(decided)
         except PdtuiError as error:
             self._say(str(error).replace("\n", "  "), "error")
+            return False
         finally:
             self._looking = False
+        return True
 
     async def _choices(self, intent: Intent) -> list[Choice]:
         """Return the ways to do it: for a MoE group also the named ranks alone."""

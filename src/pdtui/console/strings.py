@@ -315,7 +315,7 @@ class Strings:
     choice_key: str = "g switches"
     quit_title: str = "quit"
     quit_question: str = "{what} is running. It ends when this console does; ranks go on as they are."
-    quit_ended: str = "{what} has ended. Nothing of yours runs any more; leaving loses nothing."
+    quit_ended: str = "{what} has ended. Leaving stops nothing any more."
     quit: str = "Quit"
     unknown_theme: str = "theme: {error}"
 

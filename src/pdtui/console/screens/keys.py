@@ -71,7 +71,11 @@ class MainScreen(TextKeys):
     # -- deeds --------------------------------------------------------------------------------------------
 
     def _carry_out(self, intent: Intent) -> None:
-        self._background(self.conductor.carry_out(intent), "intent")
+        async def carry_out() -> None:
+            if await self.conductor.carry_out(intent):
+                self.log_view.action_to_end()
+
+        self._background(carry_out(), "intent")
 
     async def _confirm(self, choices: list[Choice]) -> Intent | None:
         return await self.app.push_screen_wait(ConfirmScreen(self.look, self.snapshot.cluster, choices))

@@ -12,6 +12,7 @@ from pdtui.console.lines import Line, wrap
 from pdtui.console.look import Look
 from pdtui.console.timing import clock_time
 from pdtui.fleet.handle import LogLine
+from pdtui.readings.vllm_log import prefix_of
 
 _PLAIN = Style(bold=False)
 
@@ -37,6 +38,8 @@ def line_rows(line: LogLine, drawing: Drawing) -> list[Strip]:
     style = styles.text if not line.severity else look.severity(line.severity) + _PLAIN
     text = line.text.expandtabs(4)
     current = line.seq == drawing.current
+    prefix = prefix_of(text)
+    quiet = len(text) - len(prefix.message) if prefix is not None else 0
     pieces = wrap(text, max(8, width - len(stamp) - 1), 2) if drawing.wrap else [text]
     strips = []
     done = 0
@@ -50,23 +53,39 @@ def line_rows(line: LogLine, drawing: Drawing) -> list[Strip]:
             row.add("  ")
             lead = piece.startswith(" ")  # The blank that it was broken at.
         found = styles.match_current if current else styles.match
-        _marked(row, piece[lead:], text, done + lead, style, found, drawing.pattern)
+        _marked(row, piece[lead:], text, done + lead, _Styles(style, found, styles.dim, quiet), drawing.pattern)
         done += len(piece)
         strips.append(row.strip(width if drawing.wrap else max(width, row.length)))
     return strips
 
 
+@dataclass(frozen=True)
+class _Styles:
+    """The styles of one line: its first `quiet` characters say only who wrote it."""
+
+    text: Style
+    found: Style
+    dim: Style
+    quiet: int
+
+
 def _marked(
-    row: Line, piece: str, text: str, offset: int, style: Style, found: Style, pattern: re.Pattern[str] | None
+    row: Line, piece: str, text: str, offset: int, styles: _Styles, pattern: re.Pattern[str] | None
 ) -> None:
     """Add a piece of a line with what the search found in it."""
+    quiet = max(0, styles.quiet - offset)
+
+    def plain(start: int, end: int) -> None:
+        row.add(piece[start : min(end, quiet)], styles.dim).add(piece[max(start, quiet) : end], styles.text)
+
     position = 0
     for match in pattern.finditer(text) if pattern is not None else ():
         start, end = max(match.start() - offset, position), min(match.end() - offset, len(piece))
         if start < end:
-            row.add(piece[position:start], style).add(piece[start:end], found)
+            plain(position, start)
+            row.add(piece[start:end], styles.found)
             position = end
-    row.add(piece[position:], style)
+    plain(position, len(piece))
 
 
 def between(text: str, look: Look, width: int) -> Strip:

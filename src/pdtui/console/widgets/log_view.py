@@ -274,7 +274,9 @@ class LogView(LineView, can_focus=True):
         self.paint()
 
     def action_to_end(self) -> None:
-        """Follow."""
+        """Follow: what is looked for now is at the end."""
+        self._seek = ("", "")
+        self.finder.current = -1
         self.follow = True
         self.paint()
 
