@@ -30,7 +30,7 @@ from tests.fleet.cluster import Cluster
 
 FILE = """
 pdtui: 1
-name: here
+name: {name}
 platform: a3
 vllm_ascend: "0.22.1rc1"
 safety: {{protected: {protected}}}
@@ -88,6 +88,8 @@ class Box:
 
     def __init__(self, folder: Path, *, protected: bool = False) -> None:
         self.folder = folder
+        # Nobody else's: whoever looks at this machine takes what carries the name for ranks of the cluster.
+        self.name = f"here-{os.getpid()}"
         self.ports = free_ports(2)
         (folder / "bin").mkdir()
         self.serve()
@@ -96,9 +98,13 @@ class Box:
         self.file = folder / "here.yaml"
         self.file.write_text(
             FILE.format(
-                folder=folder, protected=str(protected).lower(), api=self.ports[0], api2=self.ports[1]
+                name=self.name,
+                folder=folder,
+                protected=str(protected).lower(),
+                api=self.ports[0],
+                api2=self.ports[1],
             )
-        )  # fmt: skip
+        )
 
     def serve(self, dies: str = "--never") -> None:
         """Install the server; with a word of `dies` in its command line it ends at once."""
@@ -145,7 +151,7 @@ def test_start_status_logs_restart_stop(box: Box) -> None:
     assert [line.split()[:3] for line in out.splitlines()[1:]] == [["p/0", "box", "ok"], ["d/0", "box", "ok"]]
     code, out, err = box.run("status", "FILE")
     assert code == 1  # This machine has no NPUs.
-    assert out.startswith("here  SERVING since ")
+    assert out.startswith(f"{box.name}  SERVING since ")
     assert "npu-smi" in out
     code, out, err = box.run("logs", "FILE", "p/0", "-n", "2")
     assert (code, out) == (0, "Starting to load model\nApplication startup complete.\n")
@@ -165,7 +171,8 @@ def test_start_status_logs_restart_stop(box: Box) -> None:
     code, out, err = box.run("stop", "FILE", "all")
     assert code == 0, err
     assert {rank["state"] for rank in box.status()["ranks"]} == {"stopped"}
-    entries = [json.loads(line) for line in (box.folder / "xdg/pdtui/here/journal.jsonl").read_text().splitlines()]
+    journal = box.folder / "xdg/pdtui" / box.name / "journal.jsonl"
+    entries = [json.loads(line) for line in journal.read_text().splitlines()]
     assert [entry["event"] for entry in entries if entry["event"] != "ready"] == [
         "start", "start ended", "restart", "restart ended", "stop", "stop ended",
     ]  # fmt: skip
@@ -250,21 +257,21 @@ def test_protected_cluster_wants_its_name_without_a_terminal(tmp_path: Path) -> 
     box = Box(tmp_path, protected=True)
     code, out, err = box.run("stop", "FILE", "all")
     assert (code, out) == (2, "")
-    assert "--confirm here" in err
+    assert f"--confirm {box.name}" in err
     assert box.run("stop", "FILE", "all", "--confirm", "there")[0] == 2
-    assert box.run("stop", "FILE", "all", "--confirm", "here")[0] == 0
+    assert box.run("stop", "FILE", "all", "--confirm", box.name)[0] == 0
 
 
-@pytest.mark.parametrize(("typed", "code"), [("here", 0), ("her", 2), ("\x03", 130)])
+@pytest.mark.parametrize(("typed", "code"), [("{name}", 0), ("her", 2), ("\x03", 130)])
 def test_protected_cluster_asks_for_its_name_on_a_terminal(tmp_path: Path, typed: str, code: int) -> None:
     box = Box(tmp_path, protected=True)
     master, slave = pty.openpty()
     try:
         with box.begin("stop", "FILE", "all", terminal=slave) as process:
             said = ""
-            while "Type here to stop all 2 ranks:" not in said:
+            while f"Type {box.name} to stop all 2 ranks:" not in said:
                 said += os.read(master, 4096).decode()
-            os.write(master, f"{typed}\n".encode())
+            os.write(master, (typed.format(name=box.name) + "\n").encode())
             assert process.wait(timeout=30) == code
             assert process.stdout is not None
             assert ("not running" in process.stdout.read()) == (code == 0)
