@@ -71,3 +71,8 @@ def test_blanks_take_the_style_beside_them_unless_they_would_be_seen() -> None:
         "  ",
         "b",
     ]
+
+
+def test_a_number_stays_on_the_line_of_its_unit() -> None:
+    assert wrap("Last start took 7 s.", 18) == ["Last start took ", "7 s."]
+    assert wrap("check 32 ranks again", 9)[0] == "check 32 "

@@ -171,9 +171,8 @@ def npu_line(node: NodeStatus | None, npu: int | None, look: Look, width: int, n
         line.add(f"{node.name}  ", styles.title)
         if node.error:
             line.add(f"{node.error}  ", look.node(node.state)).add(node.remedy, styles.key_label)
-        else:
-            line.add(node.tool_error or (S.never_polled if npu is not None else node.facts), styles.dim)
-        return line
+            return line.right(Line().add(f"{S.try_again}  ", styles.key), width)
+        return line.add(node.tool_error or (S.never_polled if npu is not None else node.facts), styles.dim)
     quiet = status.verdict in (Verdict.HEALTHY, Verdict.NA)
     line.add(f"{S.npu_line.format(node=node.name, npu=status.id)}  ", styles.title)
     words = S.verdicts[status.verdict]

@@ -7,6 +7,7 @@ to a fifth.
 
 from __future__ import annotations
 
+import re
 from typing import Literal, Self
 
 from rich.cells import cell_len, set_cell_size
@@ -28,6 +29,10 @@ def fit(text: str, width: int, ellipsis: str = "…") -> str:
         return text + " " * (width - length)
     mark = ellipsis if cell_len(ellipsis) < width else ""
     return set_cell_size(text, width - cell_len(mark)) + mark
+
+
+_UNIT = re.compile(r"(?:s|ms|min|h|%|[MG]i?B)(?!\w)")
+"""What belongs on a line with the number before it."""
 
 
 def _same_blank(one: Style, other: Style) -> bool:
@@ -149,6 +154,8 @@ def wrap(text: str, width: int, hang: int = 0) -> list[str]:
         cut = len(set_cell_size(text, room).rstrip(" ")) if not text.isascii() else room
         cut = max(1, min(cut, len(text) - 1))
         blank = text.rfind(" ", cut // 2, cut + 1)
+        if blank > 0 and text[blank - 1].isdigit() and _UNIT.match(text, blank + 1):
+            blank = max(text.rfind(" ", cut // 2, blank), 0) or blank
         if blank > 0:
             cut = min(blank + 1, cut)
         pieces.append(text[:cut])

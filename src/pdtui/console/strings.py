@@ -130,6 +130,7 @@ class Strings:
     npu_line: str = "{node} NPU {npu}"
     no_npus: str = "no NPUs on this platform"
     raw_output: str = "i: raw output"
+    try_again: str = "c: try again"
     never_polled: str = "not read yet"
     role_short_prefill: str = "P"
     role_short_decode: str = "D"

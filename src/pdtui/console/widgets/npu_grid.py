@@ -284,8 +284,11 @@ class NpuGrid(RowView):
         styles = self.look.styles
         retry = self._retry_text(node)
         if retry:
-            line.add(retry, self.look.node(node.state))
-            line.add(f"  {node.error.removeprefix(f'{node.host}: ')}" if node.error else "", styles.dim)
+            error = node.error.removeprefix(f"{node.host}: ")
+            if node.state is NodeState.FAILED and error:
+                line.add(error, self.look.node(node.state))
+            else:
+                line.add(retry, self.look.node(node.state)).add(f"  {error}" if error else "", styles.dim)
         elif node.tool_error:
             line.add(node.tool_error, styles.warning)
         else:
