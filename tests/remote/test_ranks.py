@@ -7,13 +7,16 @@ import json
 import os
 import signal
 import socket
+import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
 
 from pdtui.clock import SystemClock
 from pdtui.errors import AgentError
+from pdtui.remote import keeper
 from pdtui.remote.client import AgentClient
 from pdtui.remote.interface import Command, ProcessState, RankRecord
 from pdtui.remote.transports.local import LocalTransport
@@ -365,3 +368,22 @@ async def test_list_during_many_starts_never_calls_a_fresh_rank_dead(connect: Co
         seen.update(record.state for record in await watcher.ranks(cluster))
     await starts
     assert seen <= {ProcessState.NONE, ProcessState.RUNNING}
+
+
+def test_a_keeper_whose_agent_was_killed_during_the_start_keeps_the_rank(tmp_path: Path) -> None:
+    run = tmp_path / "run-1"
+    run.mkdir()
+    (run / "start.json").write_text('{"format": 1}')
+    (run / "env").write_bytes(b"")
+    ear, mouth = os.pipe()
+    lock = os.open(tmp_path / "lock", os.O_CREAT | os.O_RDWR, 0o600)
+    os.close(ear)  # Nobody hears the keeper's answer any more.
+    script = Path(keeper.__file__)
+    words = [sys.executable, "-I", "-S", str(script), str(run), str(lock), str(mouth), "1000000", "2", "5"]
+    subprocess.run([*words, "sh", "-c", "sleep 0.3; exit 7"], pass_fds=(lock, mouth), check=True)
+    os.close(mouth)
+    os.close(lock)
+    deadline = time.monotonic() + 20.0
+    while '"status": 7' not in ((run / "exit.json").read_text() if (run / "exit.json").exists() else ""):
+        assert time.monotonic() < deadline, "the keeper did not outlive its agent"
+        time.sleep(0.05)

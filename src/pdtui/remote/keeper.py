@@ -182,6 +182,15 @@ def wait_for_all(run, main):
             pass  # the disk went read-only: the end is then shown without a status
 
 
+def answer(ack, words):
+    """Tell the agent; one that was killed meanwhile must not take the keeper with it."""
+    try:
+        os.write(ack, words.encode())
+    except OSError:
+        pass
+    os.close(ack)
+
+
 def main(argv):
     """Detach, start the rank, stay until its last descendant is gone."""
     run, lock, ack, limit, pieces = argv[0], int(argv[1]), int(argv[2]), int(argv[3]), int(argv[4])
@@ -199,10 +208,9 @@ def main(argv):
         os.chdir("/")
         pid, log = launch(run, program)
     except OSError as error:
-        os.write(ack, ("error %d %s" % (error.errno or 5, error.strerror)).encode())
+        answer(ack, "error %d %s" % (error.errno or 5, error.strerror))
         os._exit(1)
-    os.write(ack, b"ok")
-    os.close(ack)
+    answer(ack, "ok")
     os.close(lock)
     import _thread
 
