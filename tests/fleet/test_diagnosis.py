@@ -92,7 +92,7 @@ def test_who_lost_its_group_points_to_the_rank_where_it_began() -> None:
     assert "NPU 9 of node3 is out of memory" in origin.summary
     for rank in ("decode/17", "decode/3", "decode/4"):
         assert found[rank].first_cause == "decode/9"
-        assert found[rank].summary == f"lost its group: {origin.summary}"
+        assert found[rank].summary == f"lost its group: decode/9: {origin.summary}"
         assert found[rank].line == origin.line
         assert found[rank].remedy == origin.remedy
 
@@ -162,7 +162,7 @@ def test_a_failed_npu_explains_what_the_logs_do_not() -> None:
     assert found["decode/9"].summary == "node3 NPU 9: link DOWN"
     assert (found["decode/9"].first_cause, found["decode/9"].remedy) == ("", "check the cable")
     assert found["decode/17"].first_cause == "decode/9"
-    assert found["decode/3"].summary == "lost its group: node3 NPU 9: link DOWN"
+    assert found["decode/3"].summary == "lost its group: decode/9: node3 NPU 9: link DOWN"
     known = diagnose({**tails, "decode/3": lines(at(5, OOM))}, failed(*tails), PLAN, sick=sick)
     assert known["decode/17"].first_cause == "decode/3"
 
@@ -266,3 +266,31 @@ async def test_a_consequence_waits_a_moment_for_its_cause() -> None:
     result = await asked
     assert result is not None
     assert result.first_cause == "decode/9"
+
+
+async def test_an_error_like_any_other_waits_for_ranks_that_were_not_asked_yet() -> None:
+    clock = ManualClock(NOW)
+    node = MemoryNode("node3", clock)
+    link = MemoryLink(node)
+    link.refresh()
+    node.append("/log/decode/9", f"{at(10, OOM)}\n".encode())
+    node.append("/log/decode/0", f"{at(12, 'RuntimeError: Connection closed by peer engine 0')}\n".encode())
+    ranks = {"decode/0": status("decode/0"), "decode/9": status("decode/9", RankState.UNKNOWN)}
+    diagnostician = Diagnostician({"node3": link}, PLAN, clock=clock, ranks=lambda: ranks)
+    asked = asyncio.create_task(diagnostician("decode/0"))
+    await clock.advance(1)
+    await settle()
+    ranks["decode/9"] = status("decode/9")
+    for _ in range(20):
+        await clock.advance(0.5)
+        await settle()
+    result = await asked
+    assert result is not None
+    assert result.summary == "lost its group: decode/9: NPU 9 of node3 is out of memory (2.00 GiB wanted)"
+
+
+def test_a_rank_that_lost_its_group_to_a_signal_names_who_was_killed() -> None:
+    tails = {"decode/3": lines("all well"), "decode/0": lines(at(12, GLOO), at(13, DEAD))}
+    exits = {"decode/3": RankExit(-9, NOW), "decode/0": RankExit(1, NOW)}
+    found = diagnose(tails, exits, PLAN)
+    assert found["decode/0"].summary.startswith("lost its group: decode/3 killed by SIGKILL")

@@ -29,6 +29,7 @@ WINDOW = 900.0
 
 _LINE_LIMIT = 400
 _ILL = "npu-failed"
+_KILLED = "killed"
 
 _EXCEPTION = re.compile(r"(?:[a-zA-Z_]\w*\.){0,8}[A-Z]\w*(?:Error|Exception|Interrupt|Exit)(?:: ?(?P<said>.*))?$")
 _OPENS_LIST = re.compile(r"validation errors? for \w+\s*$")
@@ -181,7 +182,7 @@ def _explain(
     elsewhere = first is not None and first.rank != rank and (own is None or first.order < own.order)
     if first is not None and elsewhere and first.weight is not Weight.CONSEQUENCE:
         if own is None or own.weight in (Weight.CONSEQUENCE, Weight.BROKEN):
-            summary = f"lost its group: {first.summary}"
+            summary = f"lost its group: {first.rank}{' ' if first.signature == _KILLED else ': '}{first.summary}"
             return Diagnosis(summary, first.rank, first.line, first.signature, first.remedy)
         begun = "" if own.signature and own.signature == first.signature else first.rank
         return Diagnosis(own.summary, begun, own.line, own.signature, own.remedy)
@@ -216,7 +217,7 @@ def _killed(rank: str, end: RankExit) -> _Clue:
         rank,
         "",
         f"killed by {name}, no error in its log",
-        "killed",
+        _KILLED,
         "from outside, or by the kernel for want of memory: see dmesg",
     )
 
@@ -284,6 +285,7 @@ def _trouble(rank: RankStatus, node: NodeStatus) -> tuple[str, Reason] | None:
 
 
 _WRONG = (RankState.FAILED, RankState.UNHEALTHY, RankState.STALLED)
+_ENDED = (RankState.STOPPED, RankState.LOST)
 _PATIENCE = 3
 _PAUSE = 2.0
 _TAIL = 128 * 1024
@@ -338,11 +340,8 @@ class Diagnostician:
         rank = ranks.get(rank_id)
         if rank is None or not rank.log:
             return None, True
-        group = [
-            other
-            for other in ranks.values()
-            if other.group == rank.group and other.state in _WRONG and other.log and other.id != rank_id
-        ]
+        mates = [other for other in ranks.values() if other.group == rank.group]  # Now: they change while we read.
+        group = [other for other in mates if other.state in _WRONG and other.log and other.id != rank_id]
         own, *others = await asyncio.gather(
             self._tail(rank), *(self._tail(other) for other in group), return_exceptions=True
         )
@@ -361,16 +360,17 @@ class Diagnostician:
         }
         nodes = self._nodes()
         offsets = {other.id: nodes[other.node].clock_offset for other in (rank, *group) if other.node in nodes}
-        mates = [other for other in ranks.values() if other.group == rank.group and other.node in nodes]
-        troubles = ((other.id, _trouble(other, nodes[other.node])) for other in mates)
+        troubles = ((other.id, _trouble(other, nodes[other.node])) for other in mates if other.node in nodes)
         sick = {name: trouble for name, trouble in troubles if trouble is not None}
         clues = await self._clues(tails, offsets)
         found = _judge(clues, tails, exits, sick).get(rank_id)
-        alone = sum(other.group == rank.group for other in ranks.values()) == 1
-        said = found is not None and bool(
-            found.first_cause or found.remedy or (found.line and not found.signature)
-        )
-        certain = alone or found is None or said
+        alone = len(mates) == 1
+        # A mate that was not asked yet, or that dies of the same, may hold the cause of an error like any other.
+        settled = all(other.state in _WRONG or other.state in _ENDED for other in mates)
+        plain = found is not None and bool(found.line and not found.signature) and settled
+        said = found is not None and bool(found.first_cause or found.remedy or plain)
+        asked = all(other.state is not RankState.UNKNOWN for other in mates)
+        certain = alone or found is None or (said and asked)
         return found, certain
 
     async def _clues(

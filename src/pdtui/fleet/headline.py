@@ -39,8 +39,9 @@ def _failed_rank(ranks: Sequence[RankStatus]) -> Headline | None:
 
 def _why(rank: RankStatus) -> str:
     if rank.diagnosis is not None and rank.diagnosis.summary:
-        cause = rank.diagnosis.first_cause
-        named = f" First cause: {cause}." if cause and cause != rank.id else ""
+        cause, summary = rank.diagnosis.first_cause, rank.diagnosis.summary
+        said = not cause or cause == rank.id or summary.startswith(f"lost its group: {cause}")
+        named = "" if said else f" First cause: {cause}."
         return f": {rank.diagnosis.summary.rstrip('.')}.{named}"
     if rank.exit_status is None:
         return ""
