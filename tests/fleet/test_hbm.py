@@ -101,6 +101,18 @@ async def test_hbm_without_an_owner_and_a_dead_link_block_a_start(
         assert "without a process that owns it" in preview.blockers[0].message
 
 
+async def test_shared_reading_from_before_the_end_of_a_rank_does_not_block_a_start(
+    cluster: Cluster, tools: Mapping[str, Tools]
+) -> None:
+    tools["node1"].hbm[0] = 60000
+    tools["node1"].processes = [(0, 4711, "VLLM::Worker", 57000)]
+    async with cluster.fleet() as fleet:
+        await cluster.drive(fleet.poll_now())
+        tools["node1"].hbm[0] = 3000
+        tools["node1"].processes = []
+        assert (await cluster.drive(fleet.preview(StartRanks(P1)))).blockers == ()
+
+
 async def test_what_ran_a_moment_ago_does_not_block_a_start(cluster: Cluster, tools: Mapping[str, Tools]) -> None:
     async with cluster.fleet() as fleet:
         await started(cluster, fleet, tools["node1"])

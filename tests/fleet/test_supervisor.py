@@ -209,8 +209,51 @@ async def test_rank_that_dies_at_its_start_ends_the_start_at_once(cluster: Clust
         assert found["p1/0"][0] == "done"
         assert found["decode/2"][0] == "failed"
         assert found["decode/2"][1].startswith("exit 2")
-        assert found["decode/0"] == ("skipped", "decode/2 failed; this one was left as it is")
+        assert done.error.startswith("decode/2: exit 2")
+        assert found["decode/0"][0] == "skipped"
+        assert found["decode/0"][1].startswith("decode/2 failed, and its group with it; left as it is")
         assert cluster.states(fleet)["decode/0"] is RankState.STARTING
+
+
+async def test_no_rank_of_a_lost_moe_group_counts_as_started(cluster: Cluster) -> None:
+    for node in cluster.nodes.values():
+        node.behaviour = lambda spec: (
+            Behaviour(ready_after=900, dies_after=20) if spec.rank == "decode/2" else Behaviour(ready_after=1)
+        )
+    async with cluster.fleet() as fleet:
+        done = await start(cluster, fleet)
+        found = steps(done)
+        assert {found[rank][0] for rank in DECODE} == {"failed", "skipped"}
+        assert found["p1/0"][0] == "done"
+        assert found["start"] == ("failed", "2 of 6 ready")
+
+
+async def test_start_of_a_part_of_a_moe_group_says_that_it_waits_for_the_rest(cluster: Cluster) -> None:
+    async with cluster.fleet() as fleet:
+        part = await cluster.drive(fleet.preview(StartRanks(("decode/2",))))
+        assert (
+            part.note == "decode comes up only as a whole (MoE group), and 3 of its ranks do not run: start decode"
+        )
+        assert (await cluster.drive(fleet.preview(StartRanks(DECODE)))).note == ""
+
+
+async def test_rank_that_runs_on_another_port_than_the_file_has_is_ready_and_outdated(
+    cluster: Cluster, tmp_path: Path
+) -> None:
+    async with cluster.fleet() as fleet:
+        await start(cluster, fleet)
+    text = cluster.topology.path.read_text().replace("tp_size: 8, api_port: 7100", "tp_size: 8, api_port: 7150")
+    changed = tmp_path / "changed.yaml"
+    changed.write_text(text)
+    cluster.load(changed)
+    async with cluster.fleet() as fleet:
+        await cluster.until(lambda: cluster.states(fleet)["p1/0"] is RankState.READY)
+        running = fleet.store.ranks["p1/0"]
+        assert (running.flags, running.api_port) == (("outdated",), 7100)
+        assert "--port: 7100 -> 7150 (plan)" in running.difference
+        again = await start(cluster, fleet, ("p1/0",))
+        assert again.state == "done"
+        assert "not as in the file" in steps(again)["p1/0"][1]
 
 
 async def test_start_that_takes_too_long_leaves_ranks_as_they_are(cluster: Cluster) -> None:

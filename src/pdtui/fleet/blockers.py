@@ -39,6 +39,11 @@ class Found:
         """Whether the node as a whole cannot be used; other nodes' work goes on."""
         return self.blocker.id.startswith(("node:", "state:"))
 
+    @property
+    def of_npu(self) -> bool:
+        """Whether it rests on a reading of an NPU."""
+        return self.blocker.id.startswith(("npu:", "device:"))
+
 
 @dataclass(frozen=True, slots=True)
 class Look:
@@ -94,8 +99,6 @@ def find(
             continue
         if record is not None and record.processes and not restarting:
             add(rank, _leftover_blocker(rank, record))
-        if record is not None and record.processes and not restarting:
-            add(rank, _leftover(rank, record))
         for blocker in _of_rank(rank, seen, topology, plan, nodes[rank.node], stopping):
             add(rank, blocker)
         if not restarting and topology.model.kind == "moe":
@@ -212,15 +215,6 @@ def _leftover_blocker(rank: RankPlan, record: RankRecord) -> Blocker:
         f"leftover:{rank.node}:{rank.id}",
         f"processes of the last run of {rank.id} live on (pid {pids}), although its server is gone",
         f"restart {rank.id}, or stop it first: both end them",
-    )
-
-
-def _leftover(rank: RankPlan, record: RankRecord) -> Blocker:
-    pids = ", ".join(map(str, record.processes))
-    return Blocker(
-        f"leftover:{rank.node}:{rank.id}",
-        f"processes of the last run of {rank.id} are still there on {rank.node}: pid {pids}",
-        f"stop {rank.id}: that ends them",
     )
 
 

@@ -334,7 +334,10 @@ class Fleet:
         rank = self.plan.by_id.get(rank_id)
         if rank is None:
             raise ConnectError(f"no rank {rank_id}", kind="refused")
-        return await self._links[rank.node].forward(rank.host, rank.api_port)
+        status, record = self.store.ranks[rank_id], self._watchers[rank.node].record(rank_id)
+        # It may run with another address and port than the file has now.
+        host = record.address if record is not None and record.address else rank.host
+        return await self._links[rank.node].forward(host, status.api_port)
 
     def _update_proxy(self) -> None:
         if self._proxy is None:

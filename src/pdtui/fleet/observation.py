@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import PurePath
 
 from pdtui.fleet.difference import argv_difference, env_difference, literal_env
@@ -119,6 +119,14 @@ def state_of(memory: RankMemory, *, stopping: bool) -> RankState:
     return RankState.UNHEALTHY if memory.misses >= MISSES else RankState.READY
 
 
+def as_it_runs(rank: RankPlan, memory: RankMemory) -> RankPlan:
+    """Return a rank with the address and API port that it was started with: the file may have changed since."""
+    record = memory.record
+    if record is None or not memory.alive:
+        return rank
+    return replace(rank, host=record.address or rank.host, api_port=record.api_port or rank.api_port)
+
+
 def status_of(rank: RankPlan, memory: RankMemory, view: View) -> RankStatus:
     """Return a planned rank's status."""
     state = state_of(memory, stopping=view.stopping)
@@ -143,7 +151,7 @@ def status_of(rank: RankPlan, memory: RankMemory, view: View) -> RankStatus:
         role=rank.role,
         node=rank.node,
         devices=rank.devices,
-        api_port=rank.api_port,
+        api_port=as_it_runs(rank, memory).api_port,
         state=state,
         since=memory.since,
         stage=memory.stage if state is RankState.STARTING else "",

@@ -12,7 +12,7 @@ from typing import Protocol
 
 from pdtui.clock import Clock
 from pdtui.errors import RemoteError
-from pdtui.fleet.observation import RankMemory, View, is_foreign, status_of, stray_plan
+from pdtui.fleet.observation import RankMemory, View, as_it_runs, is_foreign, status_of, stray_plan
 from pdtui.fleet.snapshot import Diagnosis, RankMetrics, RankState, RankStatus
 from pdtui.fleet.store import Store
 from pdtui.fleet.waiting import first_of
@@ -274,13 +274,13 @@ class RankWatcher:
     async def _health(self, agent: NodeAgent, rank: RankPlan) -> None:
         memory = self._memory[rank.id]
         self._health_at[rank.id] = self._clock.monotonic()
-        address = memory.record.address if memory.alive and memory.record else rank.host
-        reply = await agent.http(address or rank.host, rank.api_port, "/health", timeout=HEALTH_TIMEOUT)
+        where = as_it_runs(rank, memory)
+        reply = await agent.http(where.host, where.api_port, "/health", timeout=HEALTH_TIMEOUT)
         memory.take_health(str(reply.status) if reply.status is not None else reply.error or "no answer")
         if not memory.alive:
             await self._identify(agent, rank, memory)
         elif memory.health == "200":
-            await self._measure(agent, rank, memory, address)
+            await self._measure(agent, where, memory)
         self._note_stage(rank, memory)
         self._put(rank)
 
@@ -290,12 +290,12 @@ class RankWatcher:
         found = await agent.processes(match=("vllm", "VLLM", "serve"), env=tuple(rank.env))
         memory.process = next((info for info in found if info.pid == memory.listener.pid), None)
 
-    async def _measure(self, agent: NodeAgent, rank: RankPlan, memory: RankMemory, address: str) -> None:
+    async def _measure(self, agent: NodeAgent, rank: RankPlan, memory: RankMemory) -> None:
         now = self._clock.monotonic()
         if now - self._metrics_at.get(rank.id, float("-inf")) < METRICS_INTERVAL:
             return
         self._metrics_at[rank.id] = now
-        memory.metrics = await self._meter.read(agent, rank, address) or memory.metrics
+        memory.metrics = await self._meter.read(agent, rank, rank.host) or memory.metrics
         memory.stalled = self._meter.stalled(rank.id)
 
     def _note_stage(self, rank: RankPlan, memory: RankMemory) -> None:

@@ -48,6 +48,8 @@ def make_scope(intent: Intent, topology: Topology, plan: Plan, ranks: Mapping[st
         )
     named = [rank.id for rank in plan.ranks if rank.id in intent.ids]
     touched, note = _with_groups(intent, named, topology, plan)
+    if verb == "start":
+        note = _missing(named, topology, plan, ranks)
     added = tuple(rank_id for rank_id in touched if rank_id not in named)
     groups = whole_groups(touched, plan)
     needs_name = topology.safety.protected and verb != "start" and bool(groups)
@@ -68,6 +70,23 @@ def _with_groups(
         return tuple(named), f"only these ranks: the rest of {names} will not take them back (MoE group)"
     touched = tuple(rank.id for rank in plan.ranks if rank.group in groups)
     return touched, f"{names}: a rank of a MoE group cannot rejoin alone, so the whole group restarts"
+
+
+def _missing(named: Sequence[str], topology: Topology, plan: Plan, ranks: Mapping[str, RankStatus]) -> str:
+    """Say which MoE groups a start leaves in pieces: their ranks wait for each other, without end."""
+    if topology.model.kind != "moe":
+        return ""
+    words: list[str] = []
+    for group in dict.fromkeys(plan.by_id[rank_id].group for rank_id in named):
+        absent = [
+            rank.id
+            for rank in plan.of_group(group)
+            if rank.id not in named and ranks[rank.id].state not in OUTLIVING
+        ]
+        if absent:
+            number = f"{absent[0]} does" if len(absent) == 1 else f"{len(absent)} of its ranks do"
+            words.append(f"{group} comes up only as a whole (MoE group), and {number} not run: start {group}")
+    return "; ".join(words)
 
 
 def _covers(group: str, ids: Sequence[str], plan: Plan) -> bool:
@@ -225,9 +244,7 @@ def _commands(
                 f"KILL after {grace:.0f} s"
             )
     if scope.verb != "stop":
-        for rank_id in scope.ids:
-            lines.append(f"# {rank_id} on {plan.by_id[rank_id].node}")
-            lines.append(shown_script(plan.by_id[rank_id], topology))
+        lines.extend(shown_script(plan.by_id[rank_id], topology) for rank_id in scope.ids)
     return tuple(lines)
 
 

@@ -101,7 +101,8 @@ class Starting:
         self._since[rank.id] = self._crew.clock.monotonic()
         if result.outcome == "already_running":
             by = f" (by {result.record.by})" if result.record.by else ""
-            self._operation.rank(rank.id, "running", f"already running{by}")
+            other = "" if result.record.digest == rank.digest else ", not as in the file: restart it to change it"
+            self._operation.rank(rank.id, "running", f"already running{by}{other}")
         self._crew.watcher_of(rank.id).poke()
 
     def _spec(self, rank: RankPlan) -> RankSpec:
@@ -129,7 +130,7 @@ class Starting:
             for rank_id in self._runs:  # Also those that are ready: one may die while others still start.
                 if operation.rank_steps[rank_id].state in ("running", "done"):
                     self._look(rank_id)
-            self._fail_fast(pending)
+            self._fail_fast(ids)
             pending = [rank_id for rank_id in self._runs if operation.rank_steps[rank_id].state == "running"]
             ready = sum(operation.rank_steps[rank_id].state == "done" for rank_id in ids)
             operation.phase(PHASE, "running", f"{ready} of {len(ids)} ready")
@@ -191,16 +192,23 @@ class Starting:
         else:
             self._operation.rank(rank_id, "running", f"{status.node} unreachable, waiting for it")
 
-    def _fail_fast(self, pending: Sequence[str]) -> None:
+    def _fail_fast(self, ids: Sequence[str]) -> None:
+        """With one rank a MoE group is lost: none of it counts as ready, and what runs still is said."""
         if self._crew.topology.model.kind != "moe":
             return
         plan, steps = self._crew.plan.by_id, self._operation.rank_steps
-        dead = {plan[rank_id].group: rank_id for rank_id in self._runs if steps[rank_id].state == "failed"}
-        for rank_id in pending:
-            first = dead.get(plan[rank_id].group)
-            ended_too = self._crew.store.ranks[rank_id].state is RankState.FAILED
-            if first is not None and steps[rank_id].state == "running" and not ended_too:
-                self._operation.rank(rank_id, "skipped", f"{first} failed; this one was left as it is")
+        dead: dict[str, str] = {}
+        for rank_id in self._runs:
+            if steps[rank_id].state == "failed":
+                dead.setdefault(plan[rank_id].group, rank_id)
+        for rank_id in ids:
+            group = plan[rank_id].group
+            if group not in dead or steps[rank_id].state not in ("running", "done"):
+                continue
+            if self._crew.store.ranks[rank_id].state is RankState.FAILED:
+                continue  # Its own cause is being looked for.
+            words = f"{dead[group]} failed, and its group with it; left as it is: stop or restart {group}"
+            self._operation.rank(rank_id, "skipped", words)
 
 
 def _hbm_of(node: NodeStatus, devices: Sequence[int]) -> Mapping[str, int]:

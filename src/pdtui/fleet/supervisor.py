@@ -107,6 +107,15 @@ class Supervisor:
     async def _blockers(self, scope: Scope) -> Sequence[Found]:
         if scope.verb == "stop":
             return ()
+        found = await self._look(scope)
+        held = [one for one in found if one.of_npu]
+        if held and self._crew.has_npus:
+            # Readings are shared and may be older than the end of the rank that they show: look again, now.
+            await self._crew.poll_npus(tuple({self._crew.plan.by_id[one.ranks[0]].node for one in held}))
+            found = await self._look(scope)
+        return found
+
+    async def _look(self, scope: Scope) -> Sequence[Found]:
         crew = self._crew
         nodes = dict.fromkeys(crew.plan.by_id[rank_id].node for rank_id in scope.ids)
         looks = await asyncio.gather(*(look(crew.links[n], crew.topology.name, crew.clock) for n in nodes))
@@ -229,7 +238,8 @@ class Supervisor:
         if superseded and len(superseded) == len(operation.ids):
             operation.finish("cancelled", "a later action took over")
         elif bad:
-            first = operation.rank_steps[bad[0]]
+            steps = [operation.rank_steps[rank_id] for rank_id in bad]
+            first = next((step for step in steps if step.state == "failed"), steps[0])
             more = f" (and {len(bad) - 1} more)" if len(bad) > 1 else ""
             operation.finish("failed", f"{first.label}: {first.detail}{more}")
         else:
