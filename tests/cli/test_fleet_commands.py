@@ -21,6 +21,7 @@ from typing import Any
 
 import pytest
 
+from pdtui.cli.actions import in_short
 from pdtui.cli.ask import Printer, trace_line
 from pdtui.cli.status import as_dict, as_text, healthy
 from pdtui.fleet.snapshot import Diagnosis, NodeState, NpuStatus, RankState
@@ -323,7 +324,7 @@ async def test_status_text_and_json(tmp_path: Path) -> None:
         await asyncio.sleep(0)
     assert lines[1].startswith("decode/3 failed at ")
     assert lines[4].split()[:3] == ["node4", "192.0.0.4", "failed"]
-    assert "host key unknown (ssh-keyscan)" in lines[4]
+    assert lines[4].endswith("host key unknown")
     assert ["node3/9", "failed", "decode/1", "vnic", "link", "DOWN"] in [line.split() for line in lines]
     ranks = lines[lines.index("") :]
     first = next(index for index, line in enumerate(ranks) if line.startswith("RANK"))
@@ -353,3 +354,20 @@ def test_answer_is_printed_as_it_grows(capsys: pytest.CaptureFixture[str]) -> No
         "p1/1 -> decode/22  queue 2 ms  prefill 212 ms  transfer 31 ms  first token 250 ms  "
         "24.1 tok/s  64 tokens  stop"
     )
+
+
+def test_ranks_with_the_same_news_are_named_in_short() -> None:
+    assert in_short(("decode/0", "decode/1", "decode/2", "decode/5", "p1/0")) == "decode/0-2, decode/5, p1/0"
+    assert in_short(("old/1@node3",)) == "old/1@node3"
+
+
+async def test_npus_with_the_same_trouble_share_a_row(tmp_path: Path) -> None:
+    cluster = Cluster(tmp_path)
+    why = (Reason(Verdict.UNKNOWN, "npu-smi: no answer in time"),)
+    npus = tuple(NpuStatus(n, Verdict.UNKNOWN, why, rank=f"decode/{n}" if n < 2 else "") for n in range(16))
+    async with cluster.fleet() as fleet:
+        fleet.store.set_npus("node3", npus, 1.0, "npu-smi hangs")
+        fleet.store.publish()
+        lines = as_text(fleet.snapshot)
+    rows = [line.split()[:3] for line in lines if line.startswith("node3/")]
+    assert rows == [["node3/0-1", "unknown", "decode/0-1"], ["node3/2-15", "unknown", "-"]]

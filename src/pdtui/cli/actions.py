@@ -22,6 +22,9 @@ from pdtui.fleet.targets import resolve
 SILENCE = 30.0
 """Seconds without a change after which it is said what runs still."""
 
+ENDED = ("done", "failed", "skipped")
+"""How the words of a step begin that has ended."""
+
 NUMBER = re.compile(r"\d+(?:\.\d+)?")
 
 
@@ -32,10 +35,15 @@ def targets_of(fleet: Fleet, targets: Sequence[str]) -> tuple[str, ...]:
 
 def nothing_to_do(targets: Sequence[str], *, as_json: bool, verb: str) -> int:
     """Say that the targets name nothing now (`failed`, and nothing has)."""
-    narrate(f"nothing to {verb}: {', '.join(targets)} is no rank now")
+    narrate(f"nothing to {verb}: {no_rank(targets)}")
     if as_json:
         print_json({"schema_version": 1, "verb": verb, "state": "done", "error": "", "ranks": []})
     return 0
+
+
+def no_rank(targets: Sequence[str]) -> str:
+    """Say why targets that exist name no rank."""
+    return "no rank has failed" if set(targets) == {"failed"} else f"no rank is {' or '.join(targets)} now"
 
 
 async def dry_run(fleet: Fleet, intent: Intent, *, as_json: bool) -> int:
@@ -89,7 +97,10 @@ async def carry_out(fleet: Fleet, intent: Intent, *, as_json: bool) -> int:
 
     Raises `ActionRefused`. Interrupted, it leaves the ranks as they are and says so.
     """
+    note = (await fleet.preview(intent)).note
     operation = await fleet.submit(intent)
+    if note:
+        narrate(note)
     try:
         status = await _narrated(fleet, operation)
     except asyncio.CancelledError:
@@ -155,16 +166,40 @@ def _narrate_slowest(status: OperationStatus) -> None:
 
 
 def _narrate_steps(status: OperationStatus, told: dict[str, tuple[str, str]]) -> bool:
-    """Print what has changed but for numbers; returns whether there was anything."""
-    before = dict(told)
+    """Print what has changed but for numbers, one line for ranks with the same news; returns whether any had."""
+    ranks: dict[str, list[str]] = {}
+    phases: list[tuple[str, str]] = []
     for step in status.steps:
-        if step.state == "waiting":
-            continue
         key = (step.state, NUMBER.sub("#", step.detail))
-        if told.get(step.label) != key:
-            told[step.label] = key
-            narrate(f"{clock_time(status.ended or time.time())}  {step.label:<12}  {_words(step)}")
-    return told != before
+        if step.state == "waiting" or told.get(step.label) == key:
+            continue
+        told[step.label] = key
+        if step.label in status.targets:
+            ranks.setdefault(_words(step), []).append(step.label)
+        else:
+            phases.append((step.label, _words(step)))
+    at = clock_time(status.ended or time.time())
+    last = [phases.pop()] if phases and phases[-1][1].startswith(ENDED) else []
+    for label, words in (*phases, *((in_short(ids), words) for words, ids in ranks.items()), *last):
+        narrate(f"{at}  {label:<12}  {words}")
+    return bool(ranks or phases)
+
+
+def in_short(ids: Sequence[str]) -> str:
+    """Return rank ids in few words: `decode/0-7, p1/1`."""
+    spans: list[tuple[str, int, int]] = []
+    for rank_id in ids:
+        group, _, number = rank_id.partition("/")
+        if not number.isdigit():
+            spans.append((rank_id, -1, -1))
+        elif spans and spans[-1][0] == group and spans[-1][2] == int(number) - 1:
+            spans[-1] = (group, spans[-1][1], int(number))
+        else:
+            spans.append((group, int(number), int(number)))
+    return ", ".join(
+        group if first < 0 else f"{group}/{first}" if first == last else f"{group}/{first}-{last}"
+        for group, first, last in spans
+    )
 
 
 def _words(step: OperationStep) -> str:

@@ -82,7 +82,8 @@ class Printer:
 
 def trace_line(answer: AskProgress) -> str:
     """Return which ranks answered and how long each part took."""
-    parts = [f"{answer.prefill or '?'} -> {answer.decode or '?'}"]
+    chosen = answer.prefill or answer.decode
+    parts = [f"{answer.prefill or '?'} -> {answer.decode or '?'}"] if chosen else []
     for name, seconds in (
         ("queue", answer.queue_s),
         ("prefill", answer.prefill_s),

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import click
 
-from pdtui.cli.actions import targets_of
+from pdtui.cli.actions import no_rank, targets_of
 from pdtui.cli.live import narrate, with_fleet
 from pdtui.clock import SystemClock
 from pdtui.errors import RemoteError
@@ -51,6 +51,9 @@ def command(file: Path, targets: tuple[str, ...], follow: bool, lines: int, prev
 
     async def work(fleet: Fleet) -> int:
         ids = targets_of(fleet, targets)
+        if not ids:
+            narrate(f"nothing to show: {no_rank(targets)}")
+            return 0
         offsets = {rank_id: _offset(fleet, rank_id) for rank_id in ids}
         if follow:
             return await _follow(fleet, ids, lines, offsets)

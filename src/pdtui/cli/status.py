@@ -10,7 +10,8 @@ from pathlib import Path
 
 import click
 
-from pdtui.cli.live import SETTLE, clock_time, node_trouble, with_fleet
+from pdtui.cli.actions import in_short
+from pdtui.cli.live import SETTLE, clock_time, with_fleet
 from pdtui.cli.output import columns, print_json
 from pdtui.fleet.fleet import Fleet
 from pdtui.fleet.snapshot import (
@@ -197,22 +198,42 @@ def _node_rows(nodes: Sequence[NodeStatus]) -> Iterable[Sequence[str]]:
             f"{fine}/{len(node.npus)} ok" if node.npus else "-",
             f"{100 * sum(p for p, _ in known) // sum(w for _, w in known)} %" if known else "-",
             f"{max(hot):.0f}" if hot else "-",
-            node_trouble(node) if node.error else node.tool_error,
+            "; ".join(node.error.splitlines()) or node.tool_error,
         )
 
 
 def _npu_rows(nodes: Sequence[NodeStatus]) -> Iterable[Sequence[str]]:
+    """Return what is not healthy, worst first; neighbours of a node with the same trouble share a row."""
     order = (Verdict.FAILED, Verdict.DEGRADED, Verdict.UNKNOWN)
-    found = [(node, npu) for node in nodes for npu in node.npus if npu.verdict not in FINE]
-    for node, npu in sorted(found, key=lambda pair: order.index(pair[1].verdict)):
-        why = npu.reasons[0].summary if npu.reasons else ""
-        yield f"{node.name}/{npu.id}", npu.verdict.value, npu.rank or "-", why
+    found = [(node.name, npu) for node in nodes for npu in node.npus if npu.verdict not in FINE]
+    runs: list[tuple[str, list[NpuStatus]]] = []
+    for name, npu in sorted(found, key=lambda pair: order.index(pair[1].verdict)):
+        if runs and runs[-1][0] == name and _same_trouble(runs[-1][1][-1], npu):
+            runs[-1][1].append(npu)
+        else:
+            runs.append((name, [npu]))
+    for name, npus in runs:
+        first, last = npus[0], npus[-1]
+        ids = f"{first.id}" if first is last else f"{first.id}-{last.id}"
+        ranks = in_short(tuple(dict.fromkeys(npu.rank for npu in npus if npu.rank)))
+        yield f"{name}/{ids}", first.verdict.value, ranks or "-", _why(first)
+
+
+def _same_trouble(npu: NpuStatus, following: NpuStatus) -> bool:
+    return (
+        following.id == npu.id + 1 and following.verdict is npu.verdict and bool(npu.rank) == bool(following.rank)
+    ) and _why(npu) == _why(following)
+
+
+def _why(npu: NpuStatus) -> str:
+    return npu.reasons[0].summary if npu.reasons else ""
 
 
 def _rank_rows(ranks: Sequence[RankStatus]) -> Iterable[Sequence[str]]:
     for rank in sorted(ranks, key=lambda rank: _ORDER.index(rank.state)):
         pid = str(rank.pid) if rank.pid is not None else "-"
-        yield rank.id, rank.node, rank.state.value, clock_time(rank.since), pid, rank_note(rank)
+        since = clock_time(rank.since) if rank.state is not RankState.UNKNOWN else "-"
+        yield rank.id, rank.node, rank.state.value, since, pid, rank_note(rank)
 
 
 def rank_note(rank: RankStatus) -> str:

@@ -401,13 +401,20 @@ class SshTransport:
         await asyncio.gather(*self._tasks, return_exceptions=True)
 
 
+def _plain(error: Exception) -> str:
+    """Return an error without Python's numbers: `/keys/id: No such file or directory`."""
+    if isinstance(error, OSError) and error.filename:
+        return clean_line(f"{error.filename}: {error.strerror}")
+    return clean_line(str(error))
+
+
 async def _configured_jump(host: str, options: SshOptions) -> str:
     """Return the ProxyJump of ~/.ssh/config for a node. Raises `ConnectError`."""
     try:
         known = await asyncssh.SSHClientConnectionOptions.construct(**_arguments(host, options))
     except (asyncssh.Error, asyncssh.KeyImportError, asyncssh.ConfigParseError, ValueError, OSError) as error:
         raise ConnectError(
-            f"{host}: {clean_line(str(error))}", kind="auth", remedy="check ssh.key and ~/.ssh/config"
+            f"{host}: {_plain(error)}", kind="auth", remedy="check ssh.key and ~/.ssh/config"
         ) from error
     tunnel = known.tunnel
     return tunnel if isinstance(tunnel, str) and tunnel.lower() != "none" else ""
