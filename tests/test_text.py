@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pdtui.text import clean, clean_line, decode
+from pdtui.text import clean, clean_line, decode, width
 
 
 @pytest.mark.parametrize(
@@ -43,3 +43,8 @@ def test_nothing_that_reaches_the_terminal_can_steer_it(raw: str) -> None:
     shown = clean(raw)
     assert not any(ord(c) < 32 and c not in "\t\n" for c in shown)
     assert not any(0x7F <= ord(c) <= 0x9F for c in shown)
+
+
+@pytest.mark.parametrize(("text", "columns"), [("ready", 5), ("节点", 4), ("e\u0301", 1), ("ＡＢ", 4), ("·✖", 2)])
+def test_width_counts_columns_not_characters(text: str, columns: int) -> None:
+    assert width(text) == columns

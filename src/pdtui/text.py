@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import difflib
 import re
+import unicodedata
 from collections.abc import Iterable
 
 _ESCAPE = re.compile(
@@ -44,3 +45,13 @@ def did_you_mean(word: str, known: Iterable[str]) -> str:
 def decode(data: bytes) -> str:
     """Return remote bytes as clean text; bytes that are no UTF-8 become U+FFFD."""
     return clean(data.decode("utf-8", "replace"))
+
+
+def width(text: str) -> int:
+    """Return how many columns of a terminal `text` takes: two for wide characters, none for combining ones."""
+    if text.isascii():
+        return len(text)
+    return sum(
+        0 if unicodedata.combining(char) else 2 if unicodedata.east_asian_width(char) in "WF" else 1
+        for char in text
+    )

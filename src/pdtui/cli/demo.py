@@ -39,7 +39,6 @@ SETTLE_SECONDS = 30.0
 @click.option(
     "--root", type=click.Path(path_type=Path), help="folder for everything (kept); default: a temporary one"
 )
-@click.option("--mode", type=click.Choice(["loopback"]), default="loopback", help="how nodes get their addresses")
 @click.option("--speed", type=click.FloatRange(0.01, 1000), default=1.0, help="divides the durations of a start")
 @click.option("--fault", "spec", metavar="SPEC", help="switch a fault of the demo that runs, see --faults")
 @click.option("--faults", is_flag=True, help="list the faults and end")
@@ -50,7 +49,6 @@ def command(
     serve: bool,
     stopped: bool,
     root: Path | None,
-    mode: str,
     speed: float,
     spec: str | None,
     faults: bool,

@@ -7,6 +7,8 @@ from collections.abc import Iterable, Mapping, Sequence
 
 import click
 
+from pdtui.text import width
+
 
 def print_json(value: Mapping[str, object]) -> None:
     """Print what `--json` asks for; each command's shape carries a `schema_version` of its own."""
@@ -16,7 +18,8 @@ def print_json(value: Mapping[str, object]) -> None:
 def columns(head: Sequence[str], rows: Iterable[Sequence[str]]) -> list[str]:
     """Return rows in aligned columns below their head."""
     table = [list(head), *map(list, rows)]
-    widths = [max(len(row[index]) for row in table) for index in range(len(head))]
+    widths = [max(width(row[index]) for row in table) for index in range(len(head))]
     return [
-        "  ".join(f"{cell:<{width}}" for cell, width in zip(row, widths, strict=True)).rstrip() for row in table
+        "  ".join(cell + " " * (wide - width(cell)) for cell, wide in zip(row, widths, strict=True)).rstrip()
+        for row in table
     ]
