@@ -249,3 +249,16 @@ async def test_after_a_restart_the_log_follows_again() -> None:
         assert fleet.submitted
         await screen.settle()
         assert screen.app.main.log_view.follow
+
+
+async def test_a_progress_bar_that_has_not_ended_is_the_last_line_while_following() -> None:
+    fleet = fleet_with_log()
+    fleet.partial["decode/0"] = "Loading safetensors checkpoint shards:  63%"
+    async with console(fleet) as screen:
+        assert log_lines(screen)[-2:] == [" line 199 of the log", " Loading safetensors checkpoint shards:  63%"]
+        await screen.press("l", "up")
+        assert "63%" not in screen.text
+        await screen.press("end")
+        fleet.partial["decode/0"] = "Loading safetensors checkpoint shards:  71%"
+        await screen.settle()
+        assert log_lines(screen)[-1].endswith("71%")

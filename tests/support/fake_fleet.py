@@ -376,6 +376,7 @@ class FakeFleet:
         self.dropped: dict[str, int] = {}
         self.first_seq: dict[str, int] = {}
         self.log_error = ""
+        self.partial: dict[str, str] = {}
         self.blockers: tuple[Blocker, ...] = ()
         self.refusal: ActionRefused | None = None
         self.answer: list[AskProgress] = []
@@ -492,7 +493,8 @@ class FakeFleet:
             self.followed.append(rank)
         lines = self.logs.get(rank, [])
         first = self.first_seq.get(rank, 0)
-        return LogView(rank, first, first + len(lines), self.dropped.get(rank, 0), self.log_error)
+        dropped, partial = self.dropped.get(rank, 0), self.partial.get(rank, "")
+        return LogView(rank, first, first + len(lines), dropped, self.log_error, partial)
 
     def log_lines(self, rank: str, first: int, count: int) -> Sequence[LogLine]:
         start = max(0, first - self.first_seq.get(rank, 0))

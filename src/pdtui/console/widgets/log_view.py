@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import ClassVar
 
 from textual import events
@@ -304,6 +304,9 @@ class LogView(LineView, can_focus=True):
         if key != self._rows_key or len(self._rows) > _CACHED:
             self._rows, self._rows_key = {}, key
         strips = self._follow_rows(height) if self.follow else self._anchored_rows(height)
+        if self.follow and self.state.partial and not self.finder.filtered:
+            unfinished = LogLine(self.state.next_seq, 0.0, self.state.partial)
+            strips = (strips + line_rows(unfinished, replace(self._drawing(), times=False)))[-height:]
         if not strips:
             strips = [self.line().add(f" {self._nothing()}", self.look.styles.dim).strip(width)]
         elif self.state.error and len(strips) < height:
