@@ -363,3 +363,13 @@ async def test_the_footer_of_a_narrow_screen_counts_the_marks() -> None:
     async with console(FakeFleet.healthy(), size=(80, 24)) as screen:
         await screen.press("space", "down", "down", "M")
         assert "x stop 4 marked" in screen.lines()[-1]
+
+
+async def test_values_of_a_lost_node_are_what_was() -> None:
+    fleet = FakeFleet.healthy()
+    fleet.publish(with_node(fleet.snapshot, "node4", state=NodeState.RECONNECTING, attempt=2, error="refused"))
+    async with console(fleet) as screen:
+        assert screen.line("node4 decode").count("?") == 16, "at once, not only when they are old"
+        assert "? 16" in screen.line("─ NPUs")
+        await screen.press("shift+tab", "down", "i")
+        assert "was healthy" in screen.text

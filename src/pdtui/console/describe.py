@@ -7,6 +7,7 @@ from collections.abc import Sequence
 
 from pdtui.console.rank_order import device_list
 from pdtui.console.rows import BLANK, Row, heading, paragraphs
+from pdtui.console.staleness import shown_verdict
 from pdtui.console.strings import S
 from pdtui.console.timing import clock_time, count, duration, latency
 from pdtui.fleet.snapshot import NodeStatus, NpuStatus, RankStatus, Snapshot
@@ -117,7 +118,9 @@ def describe_npu(node: NodeStatus, npu: NpuStatus, now: float) -> list[Row]:
     """Return everything about an NPU: what is wrong, as its tools said it, then its values."""
     rows = [heading(S.npu_line.format(node=node.name, npu=npu.id))]
     if not npu.reasons:
-        rows += _field(S.state, S.verdicts[npu.verdict], _VERDICT_STYLES.get(npu.verdict, "text"))
+        words, verdict = S.verdicts[npu.verdict], shown_verdict(node, npu, now)
+        words = words if verdict is npu.verdict else S.last_state.format(state=words)
+        rows += _field(S.state, words, _VERDICT_STYLES.get(verdict, "text"))
     for reason in npu.reasons:
         style = _VERDICT_STYLES.get(reason.verdict, "text")
         rows += [Row(f"{S.verdicts[reason.verdict]}: {reason.summary}", style)]

@@ -19,11 +19,12 @@ from pdtui.console.conduct import Severity
 from pdtui.console.look import Look
 from pdtui.console.progress import operation_lines
 from pdtui.console.selection import Area, Selection
+from pdtui.console.staleness import shown_verdict
 from pdtui.console.strings import S
 from pdtui.console.widgets.divider import Divider
 from pdtui.console.widgets.line_view import Bar, LineView
 from pdtui.console.widgets.log_view import LogView
-from pdtui.console.widgets.npu_grid import MODES, NpuGrid, shown_verdict
+from pdtui.console.widgets.npu_grid import MODES, NpuGrid
 from pdtui.console.widgets.prompt import Prompt
 from pdtui.console.widgets.rank_list import RankList
 from pdtui.console.widgets.test_pane import TestPane

@@ -15,6 +15,7 @@ from textual.strip import Strip
 from pdtui.console.lines import Line
 from pdtui.console.look import Look
 from pdtui.console.rank_order import natural
+from pdtui.console.staleness import is_stale, shown_verdict
 from pdtui.console.strings import S
 from pdtui.console.timing import duration
 from pdtui.console.widgets.line_view import RowView
@@ -24,8 +25,6 @@ from pdtui.topology.model import Role
 
 Mode = Literal["verdict", "hbm", "util", "temp", "rank"]
 MODES: tuple[Mode, ...] = ("verdict", "hbm", "util", "temp", "rank")
-STALE_AFTER = 15.0
-"""Seconds after which values are shown as no longer current."""
 _REVERSE = Style(reverse=True)
 _WIDE = 96
 """From this width on cells are three wide with a blank, and all columns are shown."""
@@ -45,20 +44,6 @@ class _Columns:
     def cells(self) -> int:
         """Cells that all NPUs take, with the gap after each eighth."""
         return self.npus * self.cell + max(0, (self.npus - 1) // 8)
-
-
-def shown_verdict(node: NodeStatus, npu: NpuStatus, now: float) -> Verdict:
-    """Return an NPU's verdict as it can be vouched for now: old good news are none, bad ones stay."""
-    if npu.verdict is Verdict.HEALTHY and (
-        node.state is not NodeState.CONNECTED or is_stale(node.observed_at, now)
-    ):
-        return Verdict.UNKNOWN
-    return npu.verdict
-
-
-def is_stale(observed_at: float | None, now: float) -> bool:
-    """Return whether a value is too old to be taken for current."""
-    return observed_at is None or now - observed_at > STALE_AFTER
 
 
 class NpuGrid(RowView):
