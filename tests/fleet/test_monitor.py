@@ -158,6 +158,18 @@ async def test_a_device_that_hangs_is_shown_as_hanging_and_delays_no_other() -> 
         assert bench.tools.most_at_once == 1
 
 
+async def test_what_has_just_timed_out_need_not_be_asked_again_at_once() -> None:
+    async with running() as bench:
+        bench.tools.hanging = {None}
+        await bench.later(36)  # Two time-outs of ten seconds: now it is left alone for a while.
+        begin, asked = bench.clock.monotonic(), len(bench.tools.calls)
+        await bench.monitor.poll_now(hanging=False)
+        again = [argv for _, argv in bench.tools.calls[asked:]]
+        assert ("npu-smi", "info") not in again
+        assert ("hccn_tool", "-i", "4", "-link", "-g") in again
+        assert bench.clock.monotonic() == begin
+
+
 async def test_a_hanging_device_is_probed_ever_more_rarely_and_comes_back() -> None:
     async with running() as bench:
         bench.tools.hanging = {4}

@@ -65,7 +65,7 @@ def command(file: Path, as_json: bool, wait: float) -> int:
             async with asyncio.timeout(max(1.0, wait)):
                 # Not the others: they have just refused, and sshd counts failed logins.
                 if there := [node.name for node in fleet.snapshot.nodes if node.state is NodeState.CONNECTED]:
-                    await fleet.poll_now(there)
+                    await fleet.poll_now(there, hanging=False)
                 await _diagnosed(fleet)
         fleet.store.publish()
         snapshot = fleet.snapshot

@@ -255,10 +255,11 @@ class Fleet:
         known = any(npu.hbm_used_mb is not None for npu in node.npus)
         return not self._crew.has_npus or known or bool(node.tool_error)
 
-    async def poll_now(self, nodes: Sequence[str] = ()) -> None:
+    async def poll_now(self, nodes: Sequence[str] = (), *, hanging: bool = True) -> None:
         """Read the NPUs and ranks of these nodes (all if none) now; one that is unreachable is tried at once.
 
-        Raises `UsageError` for an unknown node.
+        Without `hanging` a tool that has just timed out is not asked again. Raises `UsageError` for an unknown
+        node.
         """
         unknown = [name for name in nodes if name not in self._links]
         if unknown:
@@ -267,7 +268,7 @@ class Fleet:
         for name in names:
             self._links[name].retry_now()
             self._watchers[name].poke()
-        await asyncio.gather(*(self._monitors[name].poll_now() for name in names))
+        await asyncio.gather(*(self._monitors[name].poll_now(hanging=hanging) for name in names))
 
     def agent(self, node: str) -> NodeAgent | None:
         """Return the agent where a node's ranks run; None while it is unreachable."""

@@ -124,11 +124,16 @@ class NpuMonitor:
             self._running = False
             await self._cancel(self._tasks)
 
-    async def poll_now(self) -> None:
-        """Ask everything now and return when it is answered; without a connection there is nothing to wait for."""
+    async def poll_now(self, *, hanging: bool = True) -> None:
+        """Ask everything now and return when it is answered; without a connection there is nothing to wait for.
+
+        Without `hanging` what has just timed out is left alone: it would cost the same time again.
+        """
         if not self._targets:
             return
         for target in self._targets.values():
+            if target.breaker.suspect and not hanging:
+                continue
             target.due = dict.fromkeys(target.due, 0.0)
             target.breaker.retry_at = 0.0
         self._begin(fresh=True)
