@@ -38,7 +38,7 @@ def leave(end: float) -> None:
     while "demo-ended-with" not in (shown := tmux("capture-pane", "-p", "-t", "0")):
         if time.monotonic() > end:
             sys.exit(f"the console did not end; the screen shows:\n{shown}")
-        if "is running" in shown:
+        if "[ Cancel ]" in shown:
             tmux("send-keys", "-t", "0", "Tab", "Enter")
         time.sleep(0.5)
 

@@ -66,7 +66,7 @@ def leave(terminal: Terminal) -> None:
     deadline = time.monotonic() + 30.0
     while "SERVING" in terminal.screen():
         assert time.monotonic() < deadline, terminal.screen()
-        if "is running" in terminal.screen():
+        if "[ Cancel ]" in terminal.screen():
             terminal.press("Tab", "Enter")
         time.sleep(0.1)
 
@@ -102,7 +102,7 @@ def test_engine_goes_on_while_the_terminal_is_frozen_and_the_console_recovers(cl
             assert time.monotonic() < deadline, cluster.ranks()
             terminal.type(b"\t" * 50)
         assert terminal.waiting > 1000, "nobody has read what the console writes"
-        terminal.until(b"SERVING", b"8/8", within=30.0)
+        terminal.until(b"SERVING", b"8/8", b"done", within=30.0)
         terminal.type(b"q")
         assert terminal.ended() == 0
 
@@ -118,3 +118,19 @@ def test_signal_ends_the_console_and_gives_the_terminal_back(cluster: Served, nu
         assert b"\x1b[?1049l" in terminal.output, "back from the alternate screen"
         assert b"Traceback" not in terminal.output
     assert states(cluster) == {"ready"}
+
+
+def test_console_ends_also_when_its_terminal_has_frozen_or_gone(cluster: Served) -> None:
+    with RawTerminal([PDTUI, cluster.topology], size=(120, 40), env=cluster.env) as terminal:
+        terminal.until(b"SERVING")
+        deadline = time.monotonic() + 60.0
+        before = -1
+        while terminal.waiting != before:
+            assert time.monotonic() < deadline
+            before = terminal.waiting
+            for _ in range(10):
+                terminal.type(b"\t" * 50)
+                time.sleep(0.05)
+        terminal.process.send_signal(signal.SIGHUP)
+        assert terminal.process.wait(30.0) == 128 + signal.SIGHUP
+        assert terminal.modes_now == terminal.modes
