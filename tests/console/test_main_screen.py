@@ -347,6 +347,56 @@ async def test_enter_on_a_headline_about_an_npu_shows_what_its_tool_said() -> No
         assert "vnic link status: DOWN" in screen.text
 
 
+def with_idle_npus(fleet: FakeFleet) -> None:
+    """Take the ranks off NPUs 8 to 15 of node3, of which NPU 9 has failed."""
+    made = fleet.snapshot
+    for npu in range(8, 16):
+        made = with_npu(made, "node3", npu, rank="")
+    fleet.publish(replace(made, headline=Headline("node3 NPU 9 failed", "node3/9", "error")))
+
+
+@pytest.mark.parametrize("size", [(120, 40), (80, 24)])
+async def test_the_first_enter_on_a_headline_about_an_idle_npu_goes_there_and_stays(size: tuple[int, int]) -> None:
+    fleet = FakeFleet.faulty()
+    with_idle_npus(fleet)
+    async with console(fleet, size=size) as screen:
+        await screen.press("end", "enter")
+        assert "vnic link status: DOWN" in screen.text
+        for _ in range(2):
+            fleet.publish(replace(fleet.snapshot, revision=fleet.snapshot.revision + 1))
+            await screen.pilot.pause()
+        selection = screen.app.main.selection
+        assert (selection.node, selection.npu, selection.rank) == ("node3", 9, "")
+        assert "vnic link status: DOWN" in screen.text
+        assert "go there" not in screen.text
+
+
+async def test_the_first_enter_goes_to_the_npu_also_from_the_rank_that_is_planned_on_it() -> None:
+    fleet = FakeFleet.faulty()
+    fleet.publish(replace(fleet.snapshot, headline=Headline("node3 NPU 9 failed", "node3/9", "error")))
+    async with console(fleet) as screen:
+        assert screen.app.main.selection.rank == "decode/9"
+        assert "enter: go there" in screen.text
+        await screen.press("enter")
+        assert screen.app.main.selection.area == "npus"
+        assert "vnic link status: DOWN" in screen.text
+
+
+async def test_the_cursor_moves_over_idle_npus_and_the_list_keeps_a_rank_for_its_own_keys() -> None:
+    fleet = FakeFleet.healthy()
+    with_idle_npus(fleet)
+    async with console(fleet) as screen:
+        await screen.press("shift+tab")
+        for _ in range(10):
+            await screen.press("right")
+            fleet.publish(replace(fleet.snapshot, revision=fleet.snapshot.revision + 1))
+            await screen.pilot.pause()
+        assert screen.app.main.selection.npu == 10
+        assert "node3 NPU 10" in screen.text
+        await screen.press("escape")
+        assert screen.app.main.selection.rank == screen.app.main.ranks.rank != ""
+
+
 async def test_a_rank_row_is_whole_beside_the_detail_also_with_three_digits() -> None:
     async with console(FakeFleet.healthy(nodes=64)) as screen:
         assert any(line.startswith("▸ ✓ decode/0   node33 0") and " 470" in line for line in screen.lines())

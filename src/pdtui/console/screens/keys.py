@@ -155,10 +155,9 @@ class MainScreen(TextKeys):
         name, _, npu = subject.partition("/")
         if self.snapshot.node(name) is not None:
             self.grid.select(name, int(npu) if npu.isdigit() else None)
-            self.grid.moved()
+            self.select_npu(self.grid.node, self.grid.npu)
             self.enter_area("npus")
-            if "detail" in self.areas_shown:
-                self.open_tab("reasons")
+            self.open_tab("reasons")
 
     def _show_cause(self, rank: str) -> None:
         """Show the line of a rank's log that explains it, where its log is on the screen."""

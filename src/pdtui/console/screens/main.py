@@ -93,6 +93,12 @@ class ClusterView(PaintedScreen):
         self._painted_at = self.clock.monotonic()
         self.snapshot = self.handle.snapshot
         self.paint_all()
+        # An idle NPU is a selection too, though it has no rank: only in the list of ranks is one needed.
+        if not self.selection.node or self.selection.area == "ranks":
+            self._select_listed()
+
+    def _select_listed(self) -> None:
+        """Select the rank under the list's cursor when no rank is selected."""
         if not self.selection.rank and self.ranks.rank:
             self.select_rank(self.ranks.rank)
 
@@ -137,6 +143,8 @@ class ClusterView(PaintedScreen):
         self.selection = replace(self.selection, area=area)
         if area != "detail":
             self.set_class(False, "-zoom")
+        if area == "ranks":
+            self._select_listed()
         self._lay_out()
         self._focus_area()
         self.paint_chrome()
@@ -174,13 +182,16 @@ class ClusterView(PaintedScreen):
 
     @on(NpuGrid.Moved)
     def _npu_moved(self, event: NpuGrid.Moved) -> None:
-        """The grid's cursor takes the list of ranks with it."""
-        node = self.snapshot.node(event.node)
-        npu = next((one for one in node.npus if one.id == event.npu), None) if node else None
+        self.select_npu(event.node, event.npu)
+
+    def select_npu(self, name: str, number: int | None) -> None:
+        """The grid's cursor takes the list of ranks with it; an idle NPU belongs to no rank."""
+        node = self.snapshot.node(name)
+        npu = next((one for one in node.npus if one.id == number), None) if node else None
         rank = npu.rank if npu is not None else ""
         if rank:
             self.ranks.select(rank)
-        self._selected(replace(self.selection, node=event.node, npu=event.npu, rank=rank))
+        self._selected(replace(self.selection, node=name, npu=number, rank=rank))
 
     def select_rank(self, rank_id: str) -> None:
         """The list's cursor takes the grid's with it, unless that is on one of the rank's NPUs already."""

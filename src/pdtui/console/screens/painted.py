@@ -121,7 +121,11 @@ class PaintedScreen(Screen[None]):
         wrong = self.snapshot.headline
         if wrong is None:
             return False
-        here = {self.selection.rank, self.selection.node, f"{self.selection.node}/{self.selection.npu}"}
+        selection = self.selection
+        here = {selection.rank}
+        if selection.area == "npus" or selection.tab == "reasons":
+            # In the list of ranks the grid's cursor only follows: an NPU's findings are not on the screen then.
+            here |= {selection.node, f"{selection.node}/{selection.npu}"}
         return wrong.subject not in here and self._leads_somewhere(wrong.subject)
 
     def _leads_somewhere(self, subject: str) -> bool:
