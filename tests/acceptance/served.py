@@ -70,6 +70,7 @@ def user_env(home: Path) -> dict[str, str]:
         "HOME": str(home),
         "XDG_STATE_HOME": str(home / "state"),
         "XDG_CONFIG_HOME": str(home / "config"),
+        "XDG_RUNTIME_DIR": str(home / "run"),
     }
 
 

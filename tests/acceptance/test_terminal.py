@@ -75,7 +75,7 @@ def test_demo_command_opens_a_console_on_a_cluster_that_comes_up(tmp_path: Path)
     skip_unless(shutil.which("tmux") is not None, "tmux is not installed")
     home = tmp_path / "home"
     home.mkdir()
-    env = {"HOME": str(home), "PATH": os.environ["PATH"]}
+    env = {"HOME": str(home), "PATH": os.environ["PATH"], "XDG_RUNTIME_DIR": str(home / "run")}
     with Terminal([PDTUI, "demo"], socket=tmp_path / "tmux", size=(120, 40), env=env) as terminal:
         terminal.until("SERVING", "P 4/4", "D 8/8", within=90.0)
         leave(terminal)

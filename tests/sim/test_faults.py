@@ -100,7 +100,10 @@ async def test_faults_from_another_process(
     async with Control(simulation):
         for root in (None, simulation.root):
             text = await asyncio.to_thread(send_fault, "link node1/0 down", root)
-            assert text == "link of node1/0 is DOWN"
+            assert text.splitlines() == [
+                "link of node1/0 is DOWN",
+                f"(the simulated cluster in {simulation.root})",
+            ]
         with pytest.raises(UsageError, match="no fault 'frob'"):
             await asyncio.to_thread(send_fault, "frob")
         with pytest.raises(UsageError, match="no simulated cluster runs in"):
@@ -109,3 +112,17 @@ async def test_faults_from_another_process(
     with pytest.raises(UsageError, match="no simulated cluster runs here"):
         send_fault("link node1/0 down")
     assert not list((tmp_path / "run").rglob("*.json"))
+
+
+async def test_fault_for_one_of_several_clusters_has_to_say_which(
+    simulation: Simulation, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path / "run"))
+    async with Control(simulation):
+        (word,) = (tmp_path / "run").rglob("demo-*.json")
+        other = word.with_name("demo-1.json")
+        other.write_text(word.read_text())
+        with pytest.raises(UsageError, match="several simulated clusters run here") as refused:
+            await asyncio.to_thread(send_fault, "link node1/0 down")
+        assert f"--root {simulation.root}" in refused.value.remedy
+        other.unlink()

@@ -9,7 +9,6 @@ import signal
 import subprocess
 import sys
 import tempfile
-import threading
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
@@ -24,12 +23,14 @@ from pdtui.topology.load import load_checked
 
 if TYPE_CHECKING:
     from pdtui.console.glyphs import GlyphSet
-    from pdtui.fleet.engine import EngineThread
+    from pdtui.fleet.fleet import Fleet
     from pdtui.fleet.snapshot import Snapshot
-    from pdtui.topology.model import Topology
 
 SETTLE_SECONDS = 30.0
 """For the first answers of all nodes."""
+
+JOURNAL = "journal"
+"""In the root folder: a rehearsal must not stand in the journal of the cluster that it rehearses."""
 
 
 @click.command("demo")
@@ -147,19 +148,17 @@ async def _bring_up(path: Path) -> None:
     """Start every rank and say how it goes."""
     from pdtui.cli.live import operator
     from pdtui.fleet.fleet import Fleet
-    from pdtui.fleet.intents import StartRanks
     from pdtui.topology.planner import make_plan
 
     topology = load_checked(path)
-    plan = make_plan(topology)
-    async with Fleet(topology, plan, clock=SystemClock(), read_only=False, by=operator()) as fleet:
+    journal = path.parent / JOURNAL
+    async with Fleet(
+        topology, make_plan(topology), clock=SystemClock(), read_only=False, by=operator(), journal_dir=journal
+    ) as fleet:
         narrator = _Narrator()
         end = fleet.subscribe(lambda: narrator.tell(fleet.snapshot))
         try:
-            await fleet.settled(SETTLE_SECONDS, npus=False)
-            ids = tuple(rank.id for rank in plan.ranks)
-            operation = await fleet.submit(StartRanks(ids, reason="demo", confirm=topology.name))
-            done = await fleet.wait(operation)
+            done = await fleet.wait(await _submit_start(fleet))
             fleet.store.publish()
             narrator.tell(fleet.snapshot)
         except ActionRefused as refused:
@@ -169,6 +168,23 @@ async def _bring_up(path: Path) -> None:
             end()
     if done.state != "done":
         click.echo(f"the start ended as {done.state}: {done.error}", err=True)
+
+
+async def _submit_start(fleet: Fleet) -> str:
+    """Begin to start every rank once the nodes have answered; returns the operation. Raises `ActionRefused`."""
+    from pdtui.fleet.intents import StartRanks
+
+    await fleet.settled(SETTLE_SECONDS, npus=False)
+    ids = tuple(rank.id for rank in fleet.plan.ranks)
+    return await fleet.submit(StartRanks(ids, reason="demo", confirm=fleet.topology.name))
+
+
+async def _start_behind(fleet: Fleet) -> None:
+    """Start every rank while a console looks on; a refusal is an event there."""
+    try:
+        await _submit_start(fleet)
+    except ActionRefused as refused:
+        fleet.store.event("error", "demo", f"the ranks were not started: {refused}")
 
 
 class _Narrator:
@@ -196,28 +212,13 @@ def _console(path: Path, *, start: bool, theme: str | None, glyphs: GlyphSet) ->
     topology = load_checked(path)
     plan = make_plan(topology)
     with EngineThread(
-        topology, plan, clock=SystemClock(), read_only=topology.safety.read_only, by=operator()
+        topology,
+        plan,
+        clock=SystemClock(),
+        read_only=topology.safety.read_only,
+        by=operator(),
+        journal_dir=path.parent / JOURNAL,
     ) as handle:
         if start and not handle.read_only:
-            threading.Thread(target=_start_behind, args=(handle, topology), daemon=True).start()
+            handle.begin(_start_behind)
         return run_console(handle, theme=theme, read_only=handle.read_only, glyphs=glyphs)
-
-
-def _start_behind(handle: EngineThread, topology: Topology) -> None:
-    """Start every rank as soon as the nodes answer; what becomes of it is on the screen."""
-    from pdtui.fleet.intents import StartRanks
-    from pdtui.fleet.snapshot import NodeState
-
-    def connected() -> bool:
-        return all(node.state is NodeState.CONNECTED for node in handle.snapshot.nodes)
-
-    async def begin() -> None:
-        clock = SystemClock()
-        deadline = clock.monotonic() + SETTLE_SECONDS
-        while clock.monotonic() < deadline and not connected():
-            await clock.sleep(0.1)
-        ids = tuple(rank.id for rank in handle.plan.ranks)
-        await handle.submit(StartRanks(ids, reason="demo", confirm=topology.name))
-
-    with contextlib.suppress(ActionRefused, asyncio.CancelledError):
-        asyncio.run(begin())

@@ -54,6 +54,7 @@ class EngineThread:
         self._fleet: Fleet | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
         self._root: asyncio.Task[None] | None = None
+        self._tasks: set[asyncio.Future[None]] = set()
         self._up = threading.Event()
         self._error: Exception | None = None
         self._thread = threading.Thread(target=self._main, name="pdtui-engine", daemon=True)
@@ -112,6 +113,17 @@ class EngineThread:
             work.close()
             raise asyncio.CancelledError
         return await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(work, loop))
+
+    def begin(self, work: Callable[[Fleet], Coroutine[Any, Any, None]]) -> None:
+        """Run something beside the views, on the engine's loop; it ends with the engine at the latest."""
+        fleet, tasks = self._running, self._tasks
+
+        def start() -> None:
+            task = asyncio.ensure_future(work(fleet))
+            tasks.add(task)
+            task.add_done_callback(tasks.discard)
+
+        self._call(start)
 
     def _call(self, function: Callable[[], object]) -> None:
         if self._loop is not None and not self._loop.is_closed():

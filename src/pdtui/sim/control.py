@@ -74,29 +74,47 @@ class Control:
 
 
 def send_fault(spec: str, root: Path | None = None) -> str:
-    """Switch a fault of a running simulation: the one with this root, or the newest. Raises `UsageError`."""
-    for place in [root / NAME] if root else _newest_first():
+    """Switch a fault of a running simulation: the one with this root, or the only one.
+
+    Returns what was done, and where. Raises `UsageError`, also when several run and none was named.
+    """
+    running = []
+    for place in [root / NAME] if root else sorted(runtime_dir().glob("demo-*.json")):
         try:
             word = json.loads(place.read_text(encoding="utf-8"))
-            with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as connection:
-                connection.settimeout(_SECONDS)
-                connection.connect(word["socket"])
-                connection.sendall(json.dumps({"fault": spec}).encode() + b"\n")
-                answer = json.loads(connection.makefile("rb").readline())
+            running.append((str(word["root"]), _connect(str(word["socket"]))))
         except (OSError, ValueError, KeyError):
             continue
-        if not answer["ok"]:
-            raise UsageError(answer["text"])
-        text: str = answer["text"]
-        return text
-    raise UsageError(
-        f"no simulated cluster runs {f'in {root}' if root else 'here'}", remedy="begin one with: pdtui demo"
-    )
+    with contextlib.ExitStack() as stack:
+        for _, connection in running:
+            stack.enter_context(connection)
+        if not running:
+            where = f"in {root}" if root else "here"
+            raise UsageError(f"no simulated cluster runs {where}", remedy="begin one with: pdtui demo")
+        if len(running) > 1:
+            roots = "\n".join(f"  --root {folder}" for folder, _ in running)
+            raise UsageError("several simulated clusters run here: say which", remedy=f"add one of\n{roots}")
+        folder, connection = running[0]
+        try:
+            connection.sendall(json.dumps({"fault": spec}).encode() + b"\n")
+            with connection.makefile("rb") as reader:
+                answer = json.loads(reader.readline())
+        except (OSError, ValueError) as error:
+            raise UsageError(f"the simulated cluster in {folder} does not answer") from error
+    if not answer["ok"]:
+        raise UsageError(answer["text"])
+    return f"{answer['text']}\n(the simulated cluster in {folder})"
 
 
-def _newest_first() -> list[Path]:
-    places = list(runtime_dir().glob("demo-*.json"))
-    return sorted(places, key=lambda place: place.stat().st_mtime, reverse=True)
+def _connect(path: str) -> socket.socket:
+    connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    try:
+        connection.settimeout(_SECONDS)
+        connection.connect(path)
+    except OSError:
+        connection.close()
+        raise
+    return connection
 
 
 def _remove_if_empty(folder: Path) -> None:
