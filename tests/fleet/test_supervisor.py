@@ -170,11 +170,49 @@ async def test_protected_cluster_wants_its_name_for_whole_groups(tmp_path: Path)
         with pytest.raises(ActionRefused) as refused:
             await fleet.submit(StopRanks(DECODE, confirm="tinny"))
         assert refused.value.kind == "protected"
-        assert not (await cluster.drive(fleet.preview(StopRanks(("decode/1",))))).needs_name
-        with pytest.raises(ActionRefused):  # One rank, but its group follows.
-            await cluster.drive(fleet.submit(RestartRanks(("decode/1",))))
+        one = StopRanks(("decode/1",))  # One rank, but its group follows.
+        assert (await cluster.drive(fleet.preview(one))).needs_name
+        for intent in (one, RestartRanks(("decode/1",)), RestartRanks(("decode/1",), whole_group=False)):
+            with pytest.raises(ActionRefused) as refused:
+                await fleet.submit(intent)
+            assert refused.value.kind == "protected"
         done = await cluster.drive(fleet.wait(await fleet.submit(StopRanks(DECODE, confirm="tiny"))))
         assert done.state == "done"
+        assert not (await cluster.drive(fleet.preview(one))).needs_name  # Nothing is left that could follow.
+
+
+@pytest.mark.parametrize("intent", [StopRanks(("decode/3",)), RestartRanks(("decode/3",), whole_group=False)])
+async def test_stop_of_one_rank_of_a_moe_group_says_who_follows_and_they_say_why(
+    cluster: Cluster, intent: StopRanks | RestartRanks
+) -> None:
+    async with cluster.fleet(by="root@vm") as fleet:
+        await start(cluster, fleet)
+        preview = await cluster.drive(fleet.preview(intent))
+        assert preview.ids == ("decode/3",)
+        assert preview.dangerous
+        assert "The other 3 ranks of decode will fail: a MoE group lives and dies together." in preview.consequence
+        await cluster.drive(fleet.wait(await fleet.submit(intent)))
+        for rank in DECODE[:3]:
+            cluster.node_of(rank).kill("tiny", rank, signal=6)
+        await cluster.until(lambda: all(fleet.store.ranks[rank].diagnosis for rank in DECODE[:3]))
+        said = {fleet.store.ranks[rank].diagnosis for rank in DECODE[:3]}
+        assert {one.summary for one in said if one} == {"lost its group: decode/3 was stopped by root@vm"}
+        await cluster.until(lambda: fleet.snapshot.headline is not None)
+        headline = fleet.snapshot.headline
+        assert headline is not None
+        assert headline.subject == "decode/3"
+        assert headline.message.endswith("lost its group: decode/3 was stopped by root@vm.")
+
+
+async def test_rank_that_fails_long_after_a_mate_was_stopped_does_not_blame_it(cluster: Cluster) -> None:
+    async with cluster.fleet() as fleet:
+        await start(cluster, fleet)
+        await cluster.drive(fleet.wait(await fleet.submit(RestartRanks(DECODE))))
+        cluster.node_of("decode/3").kill("tiny", "decode/3")
+        await cluster.until(lambda: fleet.store.ranks["decode/3"].diagnosis)
+        diagnosis = fleet.store.ranks["decode/3"].diagnosis
+        assert diagnosis is not None
+        assert "killed by SIGKILL" in diagnosis.summary
 
 
 async def test_unreachable_node_fails_its_group_and_others_go_on(cluster: Cluster) -> None:

@@ -174,9 +174,11 @@ class MemoryNode:
             self._settle()
             if key in self._processes:
                 return StartResult("already_running", self._record(key))
+            before = self._records.get(key)
             self.starts.append(spec)
             self._pid += 10
-            run = self._records[key].run + 1 if key in self._records else 1
+            run = before.run + 1 if before is not None else 1
+            asked = before if before is not None and before.stop_requested else None
             log = f"/state/{spec.cluster}/{spec.rank.replace('/', '.')}/runs/{run}/log"
             record = RankRecord(
                 cluster=spec.cluster,
@@ -187,6 +189,8 @@ class MemoryNode:
                 run=run,
                 started=self.wall(),
                 by=spec.by,
+                stopped_by=asked.stopped_by if asked is not None else "",
+                stopped_at=asked.stopped_at if asked is not None else None,
                 digest=spec.digest,
                 argv=spec.argv,
                 env=spec.env,
@@ -204,7 +208,7 @@ class MemoryNode:
             self._records[key] = record
             return StartResult("started", record)
 
-    async def stop(self, cluster: str, rank: str, grace: float) -> StopResult:
+    async def stop(self, cluster: str, rank: str, grace: float, by: str) -> StopResult:
         """End a rank: at once on TERM, or after the grace period."""
         key = (cluster, rank)
         async with self._locks.setdefault(key, asyncio.Lock()):
@@ -216,6 +220,7 @@ class MemoryNode:
                     return StopResult("not_running", False, (), record)
                 self._records[key] = replace(record, processes=(), stop_requested=True)
                 return StopResult("stopped", True, (), self._records[key])
+            process.record = replace(process.record, stopped_by=by, stopped_at=self.wall())
             if process.behaviour.ignores_term:
                 await self.clock.sleep(grace)
             self._exit(key, status=-9 if process.behaviour.ignores_term else 0, asked=True)
@@ -302,7 +307,7 @@ class MemoryAgent:
 
     async def stop_rank(self, cluster: str, rank: str, *, grace: float, by: str) -> StopResult:
         await self._answer()
-        return await self.node.stop(cluster, rank, grace)
+        return await self.node.stop(cluster, rank, grace, by)
 
     async def ranks(self, cluster: str) -> Sequence[RankRecord]:
         await self._answer()

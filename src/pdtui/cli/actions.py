@@ -73,9 +73,13 @@ async def dry_run(fleet: Fleet, intent: Intent, *, as_json: bool) -> int:
 
 
 async def confirm(fleet: Fleet, intent: Intent) -> str:
-    """Return the name that a protected cluster wants; asks for it on a terminal. Raises `UsageError`."""
+    """Say what will follow, and return the name that a protected cluster wants.
+
+    Asks for the name on a terminal. Raises `UsageError`.
+    """
     preview = await fleet.preview(intent)
     name = fleet.topology.name
+    _tell(preview)
     if not preview.needs_name or intent.confirm == name:
         return intent.confirm
     if intent.confirm:
@@ -84,7 +88,6 @@ async def confirm(fleet: Fleet, intent: Intent) -> str:
         raise UsageError(
             f"{name} is protected: {preview.title} needs the cluster's name", remedy=f"--confirm {name}"
         )
-    _tell(preview)
     click.echo(f"Type {name} to {preview.title}: ", err=True, nl=False)
     typed = (await _line()).strip()
     if typed != name:
@@ -97,10 +100,7 @@ async def carry_out(fleet: Fleet, intent: Intent, *, as_json: bool) -> int:
 
     Raises `ActionRefused`. Interrupted, it leaves the ranks as they are and says so.
     """
-    note = (await fleet.preview(intent)).note
     operation = await fleet.submit(intent)
-    if note:
-        narrate(note)
     try:
         status = await _narrated(fleet, operation)
     except asyncio.CancelledError:

@@ -126,6 +126,7 @@ class Fleet:
             ranks=lambda: self.store.ranks,
             nodes=lambda: self.store.nodes,
             npus=self._npu_addresses,
+            together=self.topology.model.kind == "moe",
         )
         self._link_watchers = {
             name: LinkWatcher(link, self.store, clock=self._clock) for name, link in self._links.items()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Literal
 
 from pdtui.errors import ActionRefused
@@ -29,6 +29,8 @@ class Scope:
     """Of these, the ones that were not named."""
     note: str
     needs_name: bool
+    doomed: Mapping[str, int] = field(default_factory=dict)
+    """MoE groups that lose some ranks to this -> how many others of them run, and will fail."""
 
 
 def make_scope(intent: Intent, topology: Topology, plan: Plan, ranks: Mapping[str, RankStatus]) -> Scope:
@@ -51,9 +53,10 @@ def make_scope(intent: Intent, topology: Topology, plan: Plan, ranks: Mapping[st
     if verb == "start":
         note = _missing(named, topology, plan, ranks)
     added = tuple(rank_id for rank_id in touched if rank_id not in named)
+    doomed = _doomed(touched, topology, plan, ranks) if verb != "start" else {}
     groups = whole_groups(touched, plan)
-    needs_name = topology.safety.protected and verb != "start" and bool(groups)
-    return Scope(verb, (*touched, *strays), added, note, needs_name)
+    needs_name = topology.safety.protected and verb != "start" and bool(groups or doomed)
+    return Scope(verb, (*touched, *strays), added, note, needs_name, doomed)
 
 
 def _with_groups(
@@ -70,6 +73,26 @@ def _with_groups(
         return tuple(named), f"only these ranks: the rest of {names} will not take them back (MoE group)"
     touched = tuple(rank.id for rank in plan.ranks if rank.group in groups)
     return touched, f"{names}: a rank of a MoE group cannot rejoin alone, so the whole group restarts"
+
+
+def _doomed(
+    touched: Sequence[str], topology: Topology, plan: Plan, ranks: Mapping[str, RankStatus]
+) -> Mapping[str, int]:
+    """Return the MoE groups that run and lose some ranks, with the number of their ranks that are left."""
+    if topology.model.kind != "moe":
+        return {}
+    running = [rank_id for rank_id in touched if ranks[rank_id].state in OUTLIVING]
+    groups = dict.fromkeys(plan.by_id[rank_id].group for rank_id in running)
+    left = {
+        group: sum(rank.id not in touched and _would_fail(ranks[rank.id]) for rank in plan.of_group(group))
+        for group in groups
+    }
+    return {group: count for group, count in left.items() if count}
+
+
+def _would_fail(rank: RankStatus) -> bool:
+    state = rank.last_state if rank.state is RankState.LOST else rank.state
+    return state in OUTLIVING and state is not RankState.STOPPING
 
 
 def _missing(named: Sequence[str], topology: Topology, plan: Plan, ranks: Mapping[str, RankStatus]) -> str:
@@ -153,6 +176,9 @@ def _consequence(scope: Scope, topology: Topology, plan: Plan, ranks: Mapping[st
     if len(scope.ids) == 1:
         does = does.replace("stop", "stops").replace("start", "starts")
     sentences = [f"{_count(len(scope.ids))} on {_nodes(scope.ids, ranks)} {does}."]
+    for group, left in scope.doomed.items():
+        others = "other rank" if left == 1 else f"other {left} ranks"
+        sentences.append(f"The {others} of {group} will fail: a MoE group lives and dies together.")
     if scope.verb != "start":
         sentences.extend(_service_loss(scope, topology, plan, ranks))
     known = [s for s in (ranks[rank_id].last_start_s for rank_id in scope.ids) if s is not None]
@@ -167,7 +193,7 @@ def _service_loss(scope: Scope, topology: Topology, plan: Plan, ranks: Mapping[s
     if topology.model.kind == "moe":
         hit = {plan.by_id[rank_id].group for rank_id in touched if rank_id in plan.by_id}
         touched |= {rank.id for rank in plan.ranks if rank.group in hit}
-    when = "meanwhile" if scope.verb == "restart" else "until it runs again"
+    when = "meanwhile" if scope.verb == "restart" and not scope.doomed else "until it runs again"
     sentences: list[str] = []
     for role in Role:
         before = [rank for rank in plan.ranks if rank.role is role and rank.id in usable]

@@ -172,6 +172,10 @@ class RankStatus:
     """`200`, `503`, `refused`, `timeout`; empty when not asked."""
     started: float | None = None
     ended: float | None = None
+    stopped_by: str = ""
+    """Who asked last for its end, in this run or the one before; empty if nobody did."""
+    stopped_at: float | None = None
+    """When that was."""
     run: int = 0
     by: str = ""
     difference: tuple[str, ...] = ()

@@ -43,9 +43,10 @@ class Supervisor:
         self._check_read_only()
         scope = make_scope(intent, self._crew.topology, self._crew.plan, self._crew.store.ranks)
         if scope.needs_name and intent.confirm != self._crew.topology.name:
-            groups = ", ".join(whole_groups(scope.ids, self._crew.plan))
+            groups = ", ".join((*whole_groups(scope.ids, self._crew.plan), *scope.doomed))
             raise ActionRefused(
-                f"{self._crew.topology.name} is protected: {scope.verb} of {groups} needs the cluster's name",
+                f"{self._crew.topology.name} is protected: {scope.verb} touches all of {groups} and needs the"
+                " cluster's name",
                 kind="protected",
             )
         if isinstance(intent, StopRanks):

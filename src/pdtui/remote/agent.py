@@ -758,6 +758,8 @@ class RankDir(object):
             state = "exited"
         else:
             state = "running" if kept else "unkept"
+        asked = load_json(folder + "/stop.json") if run else {}
+        last = asked or (load_json(self.folder(run - 1) + "/stop.json") if run > 1 else {})
         wanted = "pid keeper started by digest argv env api_port address ports devices hbm_before format".split()
         view = {key: record[key] for key in wanted if key in record}
         view.update(
@@ -768,7 +770,9 @@ class RankDir(object):
             exit_status=ended.get("status"),
             exit_signal=ended.get("signal"),
             ended=ended.get("ended"),
-            stop_requested=bool(load_json(folder + "/stop.json")) if run else False,
+            stop_requested=bool(asked) if run else False,
+            stopped_by=last.get("by"),
+            stopped_at=last.get("at"),
             log=folder + "/log" if run else "",
             log_note=read_line(folder + "/rotation") if run else "",
             processes=sorted(pids),

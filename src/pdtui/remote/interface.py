@@ -205,6 +205,10 @@ class RankRecord:
     ended: float | None = None
     stop_requested: bool = False
     """The end was asked for: `stopped`, not `failed`."""
+    stopped_by: str = ""
+    """Who asked last for an end, of this run or of the one before; empty if nobody did."""
+    stopped_at: float | None = None
+    """When; node's wall clock."""
     log: str = ""
     """Path of the run's log on the node."""
     log_note: str = ""

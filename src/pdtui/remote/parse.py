@@ -77,7 +77,7 @@ def rank_record(raw: Json) -> RankRecord:
     """Read a rank directory; a state that we do not know counts as unkept, so that nothing is started over it."""
     word = str(raw.get("state"))
     state = ProcessState(word) if word in set(ProcessState) else ProcessState.UNKEPT
-    ended = raw.get("ended")
+    ended, asked = raw.get("ended"), raw.get("stopped_at")
     return RankRecord(
         cluster=text(raw.get("cluster")),
         rank=text(raw.get("rank")),
@@ -99,6 +99,8 @@ def rank_record(raw: Json) -> RankRecord:
         exit_signal=whole(raw.get("exit_signal")),
         ended=real(ended) if ended is not None else None,
         stop_requested=bool(raw.get("stop_requested")),
+        stopped_by=text(raw.get("stopped_by")),
+        stopped_at=real(asked) if asked is not None else None,
         log=text(raw.get("log")),
         log_note=text(raw.get("log_note")),
         processes=wholes(raw.get("processes")),
