@@ -2,6 +2,8 @@ from __future__ import annotations
 
 import asyncio
 
+import pytest
+
 from pdtui.errors import ActionRefused
 from pdtui.fleet.intents import Blocker, RestartRanks, StartRanks, StopRanks
 from pdtui.fleet.snapshot import RankState
@@ -22,6 +24,23 @@ async def test_a_restart_says_what_it_touches_and_cancel_has_the_focus() -> None
         await screen.press("enter")
         assert "─ restart decode ─" not in screen.text
         assert screen.fleet.submitted == []
+
+
+@pytest.mark.parametrize("no_color", [False, True])
+async def test_a_dialog_says_how_to_choose_and_what_enter_means_now(no_color: bool) -> None:
+    async with console(FakeFleet.faulty(), no_color=no_color) as screen:
+        await screen.press("R")
+        assert "tab, left, right choose   enter does what is marked   esc cancels" in screen.text
+        assert "▸[ Cancel ]" in screen.text
+        assert "[ Restart ]" not in screen.text
+        await screen.press("right")
+        assert "▸[ Restart ]" in screen.text
+        assert "[ Cancel ]" not in screen.text
+        await screen.press("left", "enter")
+        assert "nothing was done" in screen.lines()[-2]
+        assert screen.fleet.submitted == []
+        await screen.press("R", "escape")
+        assert "nothing was done" in screen.lines()[-2]
 
 
 async def test_a_restart_is_submitted_with_the_whole_group() -> None:

@@ -49,6 +49,7 @@ class Conductor:
             if preview.dangerous or preview.blockers or preview.needs_name:
                 decided = await self._confirm(choices)
             if decided is None:
+                self._say(S.nothing_done, "info")
                 return False
             await self._handle.submit(decided)
         except PdtuiError as error:

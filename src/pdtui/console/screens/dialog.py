@@ -17,7 +17,7 @@ from pdtui.console.chrome import Title, rule
 from pdtui.console.look import Look
 from pdtui.console.rows import BLANK, Row, paragraphs
 from pdtui.console.strings import S
-from pdtui.console.widgets.field import button, field
+from pdtui.console.widgets.field import Choosable, field
 from pdtui.console.widgets.line_view import Bar
 from pdtui.console.widgets.text_view import TextView
 from pdtui.fleet.intents import Intent, Preview, RestartRanks, StartRanks
@@ -51,6 +51,7 @@ class Dialog(ModalScreen[Result]):
             yield from self.questions()
             with Horizontal(id="dialog-buttons"):
                 yield from self.buttons()
+            yield Bar(self.look, id="dialog-hint")
 
     def questions(self) -> ComposeResult:
         """What the operator types."""
@@ -58,7 +59,15 @@ class Dialog(ModalScreen[Result]):
 
     def buttons(self) -> ComposeResult:
         """What the operator decides between."""
-        yield button(f"[ {S.cancel} ]", "cancel")
+        yield self.button(S.cancel, "cancel")
+
+    def button(self, label: str, name: str) -> Choosable:
+        """Return one of the buttons."""
+        return Choosable(label, self.look.glyphs.cursor, id=name)
+
+    def hints(self) -> Sequence[str]:
+        """What keys do here."""
+        return (S.hint_choose, S.hint_enter, S.hint_cancels)
 
     def rows(self) -> Sequence[Row]:
         """The text."""
@@ -84,6 +93,9 @@ class Dialog(ModalScreen[Result]):
         note = S.more_above_below.format(first=text.top + 1, last=text.top + room, total=wanted)
         title = Title(self.title_text, note=note if wanted > room else "")
         bar.show(rule(title, self.look, width, focused=True))
+        hints = [*([S.hint_scrolls] if wanted > room else []), *self.hints()]
+        below = self.query_one("#dialog-hint", Bar)
+        below.show(below.line().add(f" {'   '.join(hints)}", self.look.styles.key_label))
 
     def action_scroll(self, by: int) -> None:
         """Scroll the text."""
@@ -127,7 +139,7 @@ class QuitScreen(Dialog[bool]):
     def buttons(self) -> ComposeResult:
         """Stay or leave."""
         yield from super().buttons()
-        yield button(f"  {S.quit}  ", "do")
+        yield self.button(S.quit, "do")
 
     @on(Button.Pressed, "#do")
     def leave(self) -> None:
@@ -178,7 +190,7 @@ class ConfirmScreen(Dialog[Intent]):
     def buttons(self) -> ComposeResult:
         """Do nothing, or do it."""
         yield from super().buttons()
-        yield button(f"  {S.verbs[self.choice.preview.verb]}  ", "do")
+        yield self.button(S.verbs[self.choice.preview.verb], "do")
 
     def rows(self) -> Sequence[Row]:
         """What it touches, what follows, the steps; or the commands."""

@@ -11,7 +11,6 @@ from pdtui.console.look import Look
 from pdtui.console.rows import BLANK, Row, heading
 from pdtui.console.screens.dialog import Dialog
 from pdtui.console.strings import S
-from pdtui.console.widgets.field import button
 
 _KEYS = 18
 
@@ -45,7 +44,11 @@ class HelpScreen(Dialog[None]):
 
     def buttons(self) -> ComposeResult:
         """Close."""
-        yield button(f"[ {S.close} ]", "cancel")
+        yield self.button(S.close, "cancel")
+
+    def hints(self) -> Sequence[str]:
+        """Closing is all there is to choose."""
+        return (S.hint_closes,)
 
     def rows(self) -> Sequence[Row]:
         """The keys."""

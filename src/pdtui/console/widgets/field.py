@@ -1,7 +1,8 @@
-"""A one-line input that does not blink."""
+"""A one-line input that does not blink, and a button whose focus shows without colours."""
 
 from __future__ import annotations
 
+from textual import events
 from textual.content import Content
 from textual.widgets import Button, Input
 
@@ -13,6 +14,18 @@ def field(id: str, placeholder: str = "") -> Input:  # noqa: A002
     return made
 
 
-def button(label: str, id: str) -> Button:  # noqa: A002
-    """Return a button of one line whose label is never taken for markup."""
-    return Button(Content(label), id=id, compact=True)
+class Choosable(Button):
+    """A button of one line; with the focus it has brackets and the cursor's sign, and is as wide as without."""
+
+    def __init__(self, label: str, cursor: str, *, id: str) -> None:  # noqa: A002
+        # Contents, so that a label is never taken for markup.
+        self._plain, self._chosen = Content(f"   {label}  "), Content(f"{cursor}[ {label} ]")
+        super().__init__(self._plain, id=id, compact=True)
+
+    def on_focus(self, event: events.Focus) -> None:
+        """Show that enter means this one."""
+        self.label = self._chosen
+
+    def on_blur(self, event: events.Blur) -> None:
+        """Show the words alone."""
+        self.label = self._plain
