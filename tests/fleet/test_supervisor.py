@@ -266,13 +266,27 @@ async def test_no_rank_of_a_lost_moe_group_counts_as_started(cluster: Cluster) -
         assert found["start"] == ("failed", "2 of 6 ready")
 
 
-async def test_start_of_a_part_of_a_moe_group_says_that_it_waits_for_the_rest(cluster: Cluster) -> None:
+async def test_start_of_a_part_of_a_stopped_moe_group_is_refused_and_can_be_overridden(cluster: Cluster) -> None:
     async with cluster.fleet() as fleet:
-        part = await cluster.drive(fleet.preview(StartRanks(("decode/2",))))
-        assert (
-            part.note == "decode comes up only as a whole (MoE group), and 3 of its ranks do not run: start decode"
+        (blocker,) = (await cluster.drive(fleet.preview(StartRanks(("decode/2",))))).blockers
+        assert blocker.id == "group:decode"
+        assert blocker.message.startswith("decode comes up only as a whole (MoE group)")
+        assert "decode/0, decode/1, decode/3 do not run" in blocker.message
+        assert blocker.remedy == "start decode"
+        with pytest.raises(ActionRefused) as refused:
+            await cluster.drive(fleet.submit(StartRanks(("decode/2",))))
+        assert refused.value.kind == "blocked"
+        assert refused.value.remedy == "start decode"
+        assert (await cluster.drive(fleet.preview(StartRanks(DECODE)))).blockers == ()
+        for node in cluster.nodes.values():
+            node.behaviour = lambda _: Behaviour(ready_after=100)
+        begun = await cluster.drive(
+            fleet.submit(StartRanks(("decode/0", "decode/1"), reason="debug", override=("group:decode",)))
         )
-        assert (await cluster.drive(fleet.preview(StartRanks(DECODE)))).note == ""
+        # Starting or about to: not missing any more.
+        rest = await cluster.drive(fleet.submit(StartRanks(("decode/2", "decode/3"))))
+        assert (await cluster.drive(fleet.wait(begun))).state == "done"
+        assert (await cluster.drive(fleet.wait(rest))).state == "done"
 
 
 async def test_rank_that_runs_on_another_port_than_the_file_has_is_ready_and_outdated(
@@ -437,7 +451,8 @@ async def test_ranks_that_cannot_be_read_are_said_once(cluster: Cluster, monkeyp
 
 async def test_port_that_another_rank_of_ours_took_is_named(cluster: Cluster) -> None:
     async with cluster.fleet() as fleet:
-        await start(cluster, fleet, ("decode/0",))
+        alone = StartRanks(("decode/0",), reason="test", override=("group:decode",))
+        await cluster.drive(fleet.wait(await fleet.submit(alone)))
         pid = fleet.store.ranks["decode/0"].pid
         kv_port = cluster.plan.by_id["decode/1"].kv_ports[0]
         cluster.nodes["node3"].listeners.append(Listener("0.0.0.0", kv_port, pid, "vllm", "tiny:decode/0"))

@@ -70,6 +70,9 @@ async def test_racing_starters_start_nothing_over_an_unkept_rank(connect: Connec
     assert marked(cluster) == []
     after = await only(agents[0], cluster)
     assert (after.state, after.exit_status, after.stop_requested) == (ProcessState.EXITED, None, True)
+    assert (after.stopped_by, after.stopped_at is not None) == ("x", True)
+    again = (await agents[0].start_rank(spec(cluster))).record
+    assert (again.stop_requested, again.stopped_by, again.stopped_at) == (False, "x", after.stopped_at)
 
 
 async def test_an_exit_is_recorded_with_status_and_time(connect: Connect, cluster: str) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import PurePath
 
@@ -11,7 +11,7 @@ from pdtui.clock import Clock
 from pdtui.errors import RemoteError
 from pdtui.fleet.intents import Blocker
 from pdtui.fleet.observation import ANY_ADDRESS
-from pdtui.fleet.snapshot import NodeStatus, NpuStatus, RankState, RankStatus
+from pdtui.fleet.snapshot import ALIVE_STATES, NodeStatus, NpuStatus, RankState, RankStatus
 from pdtui.readings.verdict import Verdict
 from pdtui.remote.interface import Listener, NodeLink, ProcessState, RankRecord
 from pdtui.topology.model import Topology
@@ -83,8 +83,12 @@ def find(
     ranks: Mapping[str, RankStatus],
     *,
     restarting: bool,
+    coming: Container[str] = (),
 ) -> tuple[Found, ...]:
-    """Return everything that stands against starting these ranks; those that run already are left out."""
+    """Return everything that stands against starting these ranks; those that run already are left out.
+
+    `coming`: ranks that another action is about to start.
+    """
     found: dict[str, tuple[Blocker, list[str]]] = {}
 
     def add(rank: RankPlan, blocker: Blocker) -> None:
@@ -92,6 +96,8 @@ def find(
 
     planned = [plan.by_id[rank_id] for rank_id in ids if rank_id in plan.by_id]
     stopping = frozenset(rank.id for rank in planned) if restarting else frozenset[str]()
+    moe = topology.model.kind == "moe"
+    absent = _absent(planned, looks, plan, ranks, coming) if moe else {}
     for rank in planned:
         seen = looks[rank.node]
         record = seen.records.get(rank.id)
@@ -101,11 +107,40 @@ def find(
             add(rank, _leftover_blocker(rank, record))
         for blocker in _of_rank(rank, seen, topology, plan, nodes[rank.node], stopping):
             add(rank, blocker)
-        if not restarting and topology.model.kind == "moe":
+        if not restarting and moe:
             joined = [m for m in plan.of_group(rank.group) if ranks[m.id].state in PAST_RENDEZVOUS]
             if joined:
                 add(rank, _group_blocker(rank.group, len(joined)))
+        if rank.group in absent:
+            add(rank, _part_blocker(rank.group, absent[rank.group]))
     return tuple(Found(blocker, tuple(names)) for blocker, names in found.values())
+
+
+def _absent(
+    planned: Sequence[RankPlan],
+    looks: Mapping[str, Look],
+    plan: Plan,
+    ranks: Mapping[str, RankStatus],
+    coming: Container[str],
+) -> Mapping[str, Sequence[str]]:
+    """Return the groups that a start leaves in pieces, and the ranks that are missing."""
+    ids = {rank.id for rank in planned}
+
+    def there(rank: RankPlan) -> bool:
+        if rank.id in ids or rank.id in coming:
+            return True
+        record = looks[rank.node].records.get(rank.id) if rank.node in looks else None
+        if record is not None and record.state in ALIVE:  # Newer than the last poll.
+            return not record.stop_requested
+        status = ranks[rank.id]
+        state = status.last_state if status.state is RankState.LOST else status.state
+        return state in ALIVE_STATES and state is not RankState.STOPPING
+
+    missing = {
+        group: [rank.id for rank in plan.of_group(group) if not there(rank)]
+        for group in dict.fromkeys(rank.group for rank in planned)
+    }
+    return {group: names for group, names in missing.items() if names}
 
 
 def _of_rank(
@@ -215,6 +250,17 @@ def _leftover_blocker(rank: RankPlan, record: RankRecord) -> Blocker:
         f"leftover:{rank.node}:{rank.id}",
         f"processes of the last run of {rank.id} live on (pid {pids}), although its server is gone",
         f"restart {rank.id}, or stop it first: both end them",
+    )
+
+
+def _part_blocker(group: str, missing: Sequence[str]) -> Blocker:
+    few = len(missing) <= 4
+    names = ", ".join(missing) if few else f"{', '.join(missing[:3])} and {len(missing) - 3} more"
+    does = "does" if len(missing) == 1 else "do"
+    return Blocker(
+        f"group:{group}",
+        f"{group} comes up only as a whole (MoE group): {names} {does} not run, and would be waited for without end",
+        f"start {group}",
     )
 
 

@@ -50,8 +50,6 @@ def make_scope(intent: Intent, topology: Topology, plan: Plan, ranks: Mapping[st
         )
     named = [rank.id for rank in plan.ranks if rank.id in intent.ids]
     touched, note = _with_groups(intent, named, topology, plan)
-    if verb == "start":
-        note = _missing(named, topology, plan, ranks)
     added = tuple(rank_id for rank_id in touched if rank_id not in named)
     doomed = _doomed(touched, topology, plan, ranks) if verb != "start" else {}
     groups = whole_groups(touched, plan)
@@ -93,23 +91,6 @@ def _doomed(
 def _would_fail(rank: RankStatus) -> bool:
     state = rank.last_state if rank.state is RankState.LOST else rank.state
     return state in OUTLIVING and state is not RankState.STOPPING
-
-
-def _missing(named: Sequence[str], topology: Topology, plan: Plan, ranks: Mapping[str, RankStatus]) -> str:
-    """Say which MoE groups a start leaves in pieces: their ranks wait for each other, without end."""
-    if topology.model.kind != "moe":
-        return ""
-    words: list[str] = []
-    for group in dict.fromkeys(plan.by_id[rank_id].group for rank_id in named):
-        absent = [
-            rank.id
-            for rank in plan.of_group(group)
-            if rank.id not in named and ranks[rank.id].state not in OUTLIVING
-        ]
-        if absent:
-            number = f"{absent[0]} does" if len(absent) == 1 else f"{len(absent)} of its ranks do"
-            words.append(f"{group} comes up only as a whole (MoE group), and {number} not run: start {group}")
-    return "; ".join(words)
 
 
 def _covers(group: str, ids: Sequence[str], plan: Plan) -> bool:

@@ -128,6 +128,7 @@ class Supervisor:
             crew.store.nodes,
             crew.store.ranks,
             restarting=scope.verb == "restart",
+            coming={rank_id for op in self._running() if op.verb != "stop" for rank_id in op.ids},
         )
 
     def _left_out(self, scope: Scope, found: Sequence[Found]) -> dict[str, str]:
