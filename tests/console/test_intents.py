@@ -8,7 +8,16 @@ from pdtui.errors import ActionRefused
 from pdtui.fleet.intents import Blocker, RestartRanks, StartRanks, StopRanks
 from pdtui.fleet.snapshot import RankState
 from tests.console.driving import console
-from tests.support.fake_fleet import FakeFleet, stopped, with_operation, with_rank
+from tests.support.fake_fleet import (
+    FakeFleet,
+    faulty,
+    healthy,
+    make_plan,
+    make_topology,
+    stopped,
+    with_operation,
+    with_rank,
+)
 
 DECODE = tuple(f"decode/{n}" for n in range(32))
 
@@ -75,6 +84,24 @@ async def test_a_protected_cluster_wants_its_name_typed() -> None:
         await screen.type("deepseek-r1-2p1d")
         await screen.press("enter")
         assert screen.fleet.submitted == [RestartRanks(("decode/9", "decode/10"), confirm="deepseek-r1-2p1d")]
+
+
+@pytest.mark.parametrize("name", ["deepseek-r1", "cog-1", "2p1d"])
+async def test_the_name_may_be_typed_while_cancel_has_the_focus(name: str) -> None:
+    topology = make_topology(name=name, protected=True)
+    plan = make_plan(topology)
+    async with console(FakeFleet(topology, plan, faulty(healthy(topology, plan)))) as screen:
+        await screen.press("R", "C")
+        assert "kill -TERM 4010" in screen.text
+        await screen.press("C", "G")
+        assert "▸ only decode/9 decode/10" in screen.text
+        await screen.press("G")
+        assert "C shows the commands." in screen.text
+        assert "▸[ Cancel ]" in screen.text
+        await screen.type(name)
+        assert f"Type {name} to confirm: {name}" in screen.text
+        await screen.press("enter")
+        assert screen.fleet.submitted == [RestartRanks(("decode/9", "decode/10"), confirm=name)]
 
 
 async def test_blockers_are_shown_and_passed_over_only_with_a_reason() -> None:
@@ -254,7 +281,7 @@ async def test_health_is_read_now() -> None:
 
 async def test_a_dialog_fits_into_eighty_by_twenty_four() -> None:
     async with console(FakeFleet.faulty(protected=True), size=(80, 24)) as screen:
-        await screen.press("R", "c")
+        await screen.press("R", "C")
         text = screen.text
         assert "Type deepseek-r1-2p1d to confirm:" in text
         assert "[ Cancel ]" in text

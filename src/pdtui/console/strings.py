@@ -304,16 +304,17 @@ class Strings:
     verbs: Mapping[str, str] = field(
         default_factory=lambda: {"start": "Start", "stop": "Stop", "restart": "Restart"}
     )
-    shows_commands: str = "c shows the commands."
-    hides_commands: str = "c hides the commands."
+    shows_commands: str = "{key} shows the commands."
+    hides_commands: str = "{key} hides the commands."
     type_name: str = "Type {name} to confirm:"
     blockers: str = "In the way:"
-    override: str = "o starts all the same; then give the reason:"
+    override: str = "{key} starts all the same; then give the reason:"
     overriding: str = "Blockers are passed over. Reason:"
     blocked: str = "blocked"
     choice_group: str = "whole group ({ranks})"
     choice_only: str = "only {ids}"
-    choice_key: str = "g switches"
+    choice_key: str = "{key} switches"
+    hint_name: str = "type the name"
     hint_choose: str = "tab, left, right choose"
     hint_enter: str = "enter does what is marked"
     hint_cancels: str = "esc cancels"

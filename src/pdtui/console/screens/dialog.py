@@ -160,9 +160,9 @@ class ConfirmScreen(Dialog[Intent]):
     """Shows what an intent touches and asks; returns the intent to submit, or None."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("c", "commands", show=False),
-        Binding("g", "choice", show=False),
-        Binding("o", "override", show=False),
+        Binding("c,C", "commands", show=False),
+        Binding("g,G", "choice", show=False),
+        Binding("o,O", "override", show=False),
     ]
 
     def __init__(self, look: Look, cluster: str, choices: Sequence[Choice]) -> None:
@@ -187,6 +187,30 @@ class ConfirmScreen(Dialog[Intent]):
             yield Bar(self.look, id="name-label")
             yield field("name")
 
+    def on_key(self, event: events.Key) -> None:
+        """Put the first letter of the name into its field; capitals are still keys, as a name has none."""
+        letter = event.character or ""
+        if self.choice.preview.needs_name and isinstance(self.focused, Button) and self._in_name(letter):
+            event.stop()
+            event.prevent_default()
+            name = self.query_one("#name", Input)
+            name.focus()
+            name.cursor_position = len(name.value)
+            name.insert_text_at_cursor(letter)
+
+    def _in_name(self, letter: str) -> bool:
+        return letter == "-" or (letter.isalnum() and not letter.isupper())
+
+    def _key(self, letter: str) -> str:
+        """Return the key of a letter: a capital where small letters are typed."""
+        return letter.upper() if self.choice.preview.needs_name else letter
+
+    def hints(self) -> Sequence[str]:
+        """Where a name is wanted, typing comes first."""
+        if self.choice.preview.needs_name:
+            return (S.hint_name, S.hint_choose, S.hint_enter, S.hint_cancels)
+        return super().hints()
+
     def buttons(self) -> ComposeResult:
         """Do nothing, or do it."""
         yield from super().buttons()
@@ -197,7 +221,7 @@ class ConfirmScreen(Dialog[Intent]):
         preview = self.choice.preview
         if self._commands:
             rows = [Row(f"  {line}" if line else "") for text in preview.commands for line in text.splitlines()]
-            return [*rows, BLANK, Row(S.hides_commands, "dim")]
+            return [*rows, BLANK, Row(S.hides_commands.format(key=self._key("c")), "dim")]
         rows = [BLANK]
         rows += paragraphs(preview.consequence)
         rows += paragraphs(preview.note, "dim")
@@ -205,14 +229,14 @@ class ConfirmScreen(Dialog[Intent]):
             rows.append(BLANK)
             for number, choice in enumerate(self._choices):
                 sign = self.look.glyphs.cursor if number == self._chosen else " "
-                key = S.choice_key if number == 0 else " "
+                key = S.choice_key.format(key=self._key("g")) if number == 0 else " "
                 style = "title_focused" if number == self._chosen else "dim"
                 rows.append(Row(f"{sign} {choice.label}", style, key, "key", label_width=12))
         rows.append(BLANK)
         rows += [Row(step, label=str(n), label_width=4, indent=1) for n, step in enumerate(preview.steps, 1)]
         rows += self._blocker_rows(preview)
         if preview.commands:
-            rows += [BLANK, Row(S.shows_commands, "dim")]
+            rows += [BLANK, Row(S.shows_commands.format(key=self._key("c")), "dim")]
         return rows
 
     def _blocker_rows(self, preview: Preview) -> list[Row]:
@@ -222,7 +246,7 @@ class ConfirmScreen(Dialog[Intent]):
         for blocker in preview.blockers:
             rows.append(Row(blocker.message, "failed", indent=2))
             rows += [Row(line, "key_label", indent=4) for line in blocker.remedy.splitlines()]
-        return rows if self._override else [*rows, Row(S.override, "key_label")]
+        return rows if self._override else [*rows, Row(S.override.format(key=self._key("o")), "key_label")]
 
     def show(self) -> None:
         """Show the text and what is asked for with it."""
