@@ -10,7 +10,7 @@ import pytest
 
 from pdtui.errors import UsageError
 from pdtui.fleet.difference import argv_difference, env_difference
-from pdtui.fleet.headline import make_headline
+from pdtui.fleet.headline import clock_time, make_headline
 from pdtui.fleet.intents import StartRanks
 from pdtui.fleet.journal import Journal, default_dir
 from pdtui.fleet.metering import STALLED_AFTER
@@ -177,6 +177,26 @@ def test_headline_is_the_worst_thing_with_its_first_cause(cluster: Cluster) -> N
     assert worst.message.endswith(", and 1 more: HCCL link to decode/1 lost. First cause: decode/1.")
     assert worst.subject == "decode/1"
     assert make_headline((), ranks) is None
+
+
+def test_headline_gives_each_unreachable_node_its_own_reason() -> None:
+    def gone(name: str, host: str, error: str) -> NodeStatus:
+        return NodeStatus(name, host, (), NodeState.CONNECTING, 50.0, error=f"{host}{error}")
+
+    pre1 = gone("pre1", "127.0.0.1", ":2201: connection refused")
+    pre2 = gone("pre2", "127.0.0.1", ":2202: connection refused")
+    dec1 = gone("dec1", "192.0.0.9", ": no answer within 10 s")
+    for nodes, said in (
+        ([pre1], f"pre1 unreachable since {clock_time(50.0)}: 127.0.0.1:2201: connection refused"),
+        ([pre1, pre2], f"pre1, pre2 unreachable since {clock_time(50.0)}: connection refused"),
+        (
+            [pre1, dec1, pre2],
+            f"pre1, pre2 unreachable since {clock_time(50.0)}: connection refused; dec1: no answer within 10 s",
+        ),
+    ):
+        headline = make_headline(nodes, ())
+        assert headline is not None
+        assert headline.message == said
 
 
 def failed_npu() -> NpuStatus:

@@ -115,7 +115,9 @@ async def test_a_key_with_a_passphrase_is_never_asked_for(server: SimulatedSsh, 
 async def test_refused_dns_and_timeout(server: SimulatedSsh) -> None:
     with socket.socket() as closed:
         closed.bind(("127.0.0.1", 0))
-        assert (await refusal(replace(server.options, port=closed.getsockname()[1]))).kind == "refused"
+        port = closed.getsockname()[1]
+        error = await refusal(replace(server.options, port=port))
+        assert (error.kind, error.message) == ("refused", f"127.0.0.1:{port}: connection refused")
     assert (await refusal(server.options, "no-such-name.invalid")).kind == "dns"
     with socket.create_server(("127.0.0.1", 0)) as mute:
         port = mute.getsockname()[1]

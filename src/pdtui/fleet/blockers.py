@@ -259,7 +259,7 @@ def _part_blocker(group: str, missing: Sequence[str]) -> Blocker:
     does = "does" if len(missing) == 1 else "do"
     return Blocker(
         f"group:{group}",
-        f"{group} comes up only as a whole (MoE group): {names} {does} not run, and would be waited for without end",
+        f"{group} comes up only as a whole (MoE group): {names} {does} not run, the rest would wait for ever",
         f"start {group}",
     )
 

@@ -59,11 +59,28 @@ def _unreachable_node(nodes: Sequence[NodeStatus], ranks: Sequence[RankStatus]) 
     if not gone:
         return None
     first = min(gone, key=lambda node: (node.state is not NodeState.FAILED, node.since))
-    names = ", ".join(node.name for node in gone)
+    reasons: dict[str, list[str]] = {}
+    for node in (first, *(node for node in gone if node is not first)):
+        reasons.setdefault(_reason(node), []).append(node.name)
+    why, *others = reasons
+    if len(gone) == 1 and first.error:
+        why = first.error.splitlines()[0]  # With the address.
+    names = ", ".join(reasons.pop(_reason(first)))
+    also = "".join(f"; {', '.join(reasons[other])}: {other}" for other in others)
     lost = sum(rank.node in {node.name for node in gone} for rank in ranks)
     behind = f"; {lost} ranks not seen since" if lost else ""
-    why = first.error.splitlines()[0] if first.error else "unreachable"
-    return Headline(f"{names} unreachable since {clock_time(first.since)}: {why}{behind}", first.name, "error")
+    return Headline(
+        f"{names} unreachable since {clock_time(first.since)}: {why}{also}{behind}", first.name, "error"
+    )
+
+
+def _reason(node: NodeStatus) -> str:
+    """Return why a node cannot be reached without its address, so that nodes with the same reason share it."""
+    if not node.error:
+        return "no answer"
+    place, colon, rest = node.error.splitlines()[0].partition(": ")
+    named = place == node.host or place.removeprefix(f"{node.host}:").isdigit()
+    return rest if colon and named else node.error.splitlines()[0]
 
 
 def _sick_rank(ranks: Sequence[RankStatus]) -> Headline | None:

@@ -228,7 +228,21 @@ async def _connect(
             f"{where}: {clean_line(str(error))}", kind="auth", remedy="check the key and ~/.ssh/config"
         ) from error
     except OSError as error:
+        if isinstance(error, ConnectionRefusedError) or "refused" in str(error).lower():
+            raise ConnectError(
+                f"{await _with_port(where, host, options)}: connection refused",
+                kind="refused",
+                remedy="check that sshd runs and its port",
+            ) from error
         raise _system_error(where, error, options) from error
+
+
+async def _with_port(where: str, host: str, options: SshOptions) -> str:
+    """Return `host:port`; the port may come from ~/.ssh/config."""
+    port = options.port or (await asyncssh.SSHClientConnectionOptions.construct(**_arguments(host, options))).port
+    if where.endswith(f":{port}"):
+        return where
+    return f"[{where}]:{port}" if where == host and ":" in host else f"{where}:{port}"
 
 
 def _system_error(where: str, error: OSError, options: SshOptions) -> ConnectError:
@@ -240,10 +254,6 @@ def _system_error(where: str, error: OSError, options: SshOptions) -> ConnectErr
             f"{where}: no answer within {options.connect_timeout:.0f} s",
             kind="timeout",
             remedy="check that the machine is up and that no firewall drops the connection",
-        )
-    if isinstance(error, ConnectionRefusedError) or "refused" in str(error).lower():
-        return ConnectError(
-            f"{where}: connection refused", kind="refused", remedy="check that sshd runs and its port"
         )
     if isinstance(error, FileNotFoundError | PermissionError) and error.filename:
         return ConnectError(
