@@ -102,3 +102,39 @@ async def test_an_answer_that_does_not_come_says_what_helps() -> None:
         assert "no answer: no decode rank is usable: 0 of 8 ready" in screen.text
         assert "what helps  esc R restarts what failed (1 rank)" in screen.text
         assert "1 rank still starting" in screen.text
+
+
+async def test_the_footer_of_the_prompt_offers_no_key_that_is_typed_there() -> None:
+    async with console(FakeFleet.healthy()) as screen:
+        assert screen.lines()[-1].endswith(": palette ? help")
+        await screen.press("t")
+        assert "palette" not in screen.lines()[-1]
+        assert "help" not in screen.lines()[-1]
+        await screen.press("escape")
+        assert screen.lines()[-1].endswith(": palette ? help")
+
+
+async def test_leaving_shows_again_what_was_shown_before_for_the_rank_that_is_selected_then() -> None:
+    fleet = FakeFleet.faulty()
+    fleet.write_log("decode/10", "RuntimeError: lost its group")
+    async with console(fleet) as screen:
+        await screen.press("d", "t", "escape")
+        assert "[describe]" in screen.text
+        await screen.press("l", "escape", "t", "escape", "down")
+        await screen.settle()
+        assert "RuntimeError: lost its group" in screen.text
+
+
+async def test_a_rank_selected_beside_the_test_shows_its_log() -> None:
+    fleet = FakeFleet.faulty()
+    fleet.write_log("decode/10", "RuntimeError: lost its group")
+    async with console(fleet) as screen:
+        await screen.press("t", "shift+tab", "down")
+        await screen.settle()
+        assert "RuntimeError: lost its group" in screen.text
+
+
+async def test_leaving_on_a_small_screen_comes_back_to_the_ranks() -> None:
+    async with console(FakeFleet.healthy(), size=(80, 24)) as screen:
+        await screen.press("t", "escape")
+        assert "─ Ranks" in screen.text

@@ -195,7 +195,7 @@ def footer_line(situation: Situation, look: Look, width: int, keys: Mapping[str,
     line = Line(look.glyphs.ellipsis).add(" ")
     narrow = width < NARROW
     tail = Line()
-    for key, name in ((":", "palette"), ("?", "help")):
+    for key, name in ((":", "palette"), ("?", "help")) if not situation.typing else ():
         if name == "help" or not narrow:
             tail.add(f"{keys.get(name, key)} ", styles.key).add(f"{S.actions[name]} ", styles.key_label)
     for action, offer in footer(situation):

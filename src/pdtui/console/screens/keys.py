@@ -252,6 +252,7 @@ class MainScreen(TextKeys):
 
     @on(TestPane.Left)
     def _left_test(self) -> None:
+        self.close_test()
         self.enter_area("ranks")
 
     @on(TestPane.Changed)

@@ -59,6 +59,7 @@ class ClusterView(PaintedScreen):
         self._pending: Timer | None = None
         self._log_timer: Timer | None = None
         self._unsubscribe: Callable[[], None] = _nothing
+        self._before_test: Tab = "log"
 
     def on_mount(self) -> None:
         """Show what is known, then follow."""
@@ -178,6 +179,8 @@ class ClusterView(PaintedScreen):
 
     @on(RankList.Moved)
     def _rank_moved(self, event: RankList.Moved) -> None:
+        if self.selection.area == "ranks" and not self.test.asking:
+            self.close_test()
         self.select_rank(event.rank)
 
     @on(NpuGrid.Moved)
@@ -231,14 +234,25 @@ class ClusterView(PaintedScreen):
     def _log_changed(self) -> None:
         self.paint_detail_title()
 
-    def open_tab(self, tab: Tab, *, focus: bool = False) -> None:
-        """Show a tab of the detail pane; in the compact layout it takes the screen."""
+    def _show_tab(self, tab: Tab) -> None:
+        if tab == "test" and self.selection.tab != "test":
+            self._before_test = self.selection.tab
         self.selection = replace(self.selection, tab=tab)
         self.panes.current = tab if tab in ("log", "test") else "text"
         if tab == "log":
             self._fetch_log()
             self.log_view.poll()
         self.paint_text()
+
+    def close_test(self) -> None:
+        """Show again what the detail pane showed before the test."""
+        if self.selection.tab == "test":
+            self._show_tab(self._before_test)
+            self.paint_chrome()
+
+    def open_tab(self, tab: Tab, *, focus: bool = False) -> None:
+        """Show a tab of the detail pane; in the compact layout it takes the screen."""
+        self._show_tab(tab)
         if focus or "detail" not in self.areas_shown or self.selection.area == "detail":
             self.enter_area("detail")
         self.paint_chrome()
