@@ -28,6 +28,7 @@ class Control:
     def __init__(self, simulation: Simulation) -> None:
         self._simulation = simulation
         self._stack = contextlib.AsyncExitStack()
+        self._open: dict[asyncio.Task[None], asyncio.StreamWriter] = {}
 
     async def __aenter__(self) -> Self:
         """Listen."""
@@ -35,8 +36,8 @@ class Control:
             # A socket's path has to be short, and the root folder may be anywhere.
             folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="pdtui-demo-")))
             path = folder / "control"
-            server = await asyncio.start_unix_server(self._serve, str(path), limit=_LIMIT)
-            stack.push_async_callback(server.wait_closed)
+            server = await asyncio.start_unix_server(self._accept, str(path), limit=_LIMIT)
+            stack.push_async_callback(self._hang_up)
             stack.callback(server.close)
             word = json.dumps(
                 {
@@ -58,19 +59,37 @@ class Control:
         """Stop listening."""
         await self._stack.aclose()
 
+    def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        task = asyncio.ensure_future(self._serve(reader, writer))
+        self._open[task] = writer
+        task.add_done_callback(self._open.pop)
+
+    async def _hang_up(self) -> None:
+        """End what is still being answered; a server's own end does not wait for its connections."""
+        connections = dict(self._open)
+        for task, writer in connections.items():
+            task.cancel()
+            writer.close()
+        await asyncio.gather(*connections, return_exceptions=True)
+        await asyncio.gather(*(writer.wait_closed() for writer in connections.values()), return_exceptions=True)
+
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:
-            request = json.loads(await reader.readline())
-            text = await faults.apply(self._simulation, str(request["fault"]))
-            answer = {"ok": True, "text": text}
-        except (UsageError, SimulationError) as error:
-            answer = {"ok": False, "text": str(error)}
-        except (ValueError, KeyError, TypeError):
-            answer = {"ok": False, "text": "not understood"}
-        with contextlib.suppress(OSError):
+            answer = await self._answer(await reader.readline())
             writer.write(json.dumps(answer).encode() + b"\n")
-            await writer.drain()
-        writer.close()
+        finally:
+            writer.close()
+        with contextlib.suppress(OSError):
+            await writer.wait_closed()
+
+    async def _answer(self, line: bytes) -> dict[str, object]:
+        try:
+            spec = str(json.loads(line)["fault"])
+            return {"ok": True, "text": await faults.apply(self._simulation, spec)}
+        except (UsageError, SimulationError) as error:
+            return {"ok": False, "text": str(error)}
+        except (ValueError, KeyError, TypeError):
+            return {"ok": False, "text": "not understood"}
 
 
 def send_fault(spec: str, root: Path | None = None) -> str:
@@ -78,43 +97,37 @@ def send_fault(spec: str, root: Path | None = None) -> str:
 
     Returns what was done, and where. Raises `UsageError`, also when several run and none was named.
     """
-    running = []
-    for place in [root / NAME] if root else sorted(runtime_dir().glob("demo-*.json")):
-        try:
-            word = json.loads(place.read_text(encoding="utf-8"))
-            running.append((str(word["root"]), _connect(str(word["socket"]))))
-        except (OSError, ValueError, KeyError):
-            continue
-    with contextlib.ExitStack() as stack:
-        for _, connection in running:
-            stack.enter_context(connection)
-        if not running:
-            where = f"in {root}" if root else "here"
-            raise UsageError(f"no simulated cluster runs {where}", remedy="begin one with: pdtui demo")
-        if len(running) > 1:
-            roots = "\n".join(f"  --root {folder}" for folder, _ in running)
-            raise UsageError("several simulated clusters run here: say which", remedy=f"add one of\n{roots}")
-        folder, connection = running[0]
-        try:
+    found = []
+    for place in [root / NAME] if root else sorted(filter(_is_alive, runtime_dir().glob("demo-*.json"))):
+        with contextlib.suppress(OSError, ValueError):
+            found.append(json.loads(place.read_text(encoding="utf-8")))
+    if not found:
+        raise UsageError(
+            f"no simulated cluster runs {f'in {root}' if root else 'here'}", remedy="begin one with: pdtui demo"
+        )
+    if len(found) > 1:
+        roots = "\n".join(f"  --root {word['root']}" for word in found)
+        raise UsageError("several simulated clusters run here: say which", remedy=f"add one of\n{roots}")
+    (word,) = found
+    try:
+        with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as connection:
+            connection.settimeout(_SECONDS)
+            connection.connect(word["socket"])
             connection.sendall(json.dumps({"fault": spec}).encode() + b"\n")
             with connection.makefile("rb") as reader:
                 answer = json.loads(reader.readline())
-        except (OSError, ValueError) as error:
-            raise UsageError(f"the simulated cluster in {folder} does not answer") from error
+    except (OSError, ValueError) as error:
+        raise UsageError(
+            f"the simulated cluster in {word['root']} does not answer", remedy="begin one with: pdtui demo"
+        ) from error
     if not answer["ok"]:
         raise UsageError(answer["text"])
-    return f"{answer['text']}\n(the simulated cluster in {folder})"
+    return f"{answer['text']}\n(the simulated cluster in {word['root']})"
 
 
-def _connect(path: str) -> socket.socket:
-    connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-    try:
-        connection.settimeout(_SECONDS)
-        connection.connect(path)
-    except OSError:
-        connection.close()
-        raise
-    return connection
+def _is_alive(place: Path) -> bool:
+    """Return whether the simulator that left this word still runs; its pid is in the name."""
+    return Path("/proc", place.stem.removeprefix("demo-")).is_dir()
 
 
 def _remove_if_empty(folder: Path) -> None:
