@@ -290,7 +290,7 @@ def test_unreachable_node_is_named_and_everything_ends(box: Box) -> None:
     for words in (("status", "FILE"), ("start", "FILE"), ("logs", "FILE", "p"), ("ask", "FILE", "hello")):
         code, _, err = box.run(*words)
         assert code == 1, err
-        assert "box: 127.0.0.1: connection refused" in err
+        assert f"box: 127.0.0.1:{port}: connection refused" in err
         assert "Traceback" not in err
     code, out, _ = box.run("stop", "FILE", "p", "--json")
     assert code == 1

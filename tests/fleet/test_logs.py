@@ -6,6 +6,7 @@ import time
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 
+from pdtui.errors import ConnectError
 from pdtui.fleet.handle import LogLine
 from pdtui.fleet.logs import LogBook, LogSource, Merger, _Ring, follow_merged, read_tail
 from pdtui.fleet.stages import StageTails
@@ -82,6 +83,20 @@ async def test_a_rank_without_a_log_says_so_and_its_log_comes_when_it_starts() -
         await bench.pass_by(2)
         assert bench.texts() == ["hello"]
         assert bench.book.log(RANK).error == ""
+
+
+async def test_a_node_that_was_never_reached_is_named_with_its_error() -> None:
+    bench = Bench()
+    bench.sources[RANK] = LogSource("node1", "")
+    bench.node.cut(ConnectError("127.0.0.1:2222: connection refused", kind="refused"))
+    async with following(bench):
+        bench.book.log(RANK)
+        await bench.pass_by(1)
+        said = bench.book.log(RANK).error
+        assert said.startswith("node1 is not connected: 127.0.0.1:2222: connection refused")
+        bench.node.restore()
+        await bench.pass_by(1)
+        assert "not been started" in bench.book.log(RANK).error
 
 
 async def test_after_a_lost_connection_the_log_goes_on_where_it_stopped() -> None:

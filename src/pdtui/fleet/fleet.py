@@ -309,7 +309,7 @@ class Fleet:
 
     def _log_source(self, rank: str) -> LogSource | None:
         status = self.store.ranks.get(rank)
-        if status is None or not status.log:
+        if status is None:
             return None
         offset = self.store.nodes[status.node].clock_offset
         return LogSource(status.node, status.log, status.run, offset)

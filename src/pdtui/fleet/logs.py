@@ -21,6 +21,7 @@ from pdtui.fleet.polling import closing
 from pdtui.readings.lines import LineSplitter
 from pdtui.readings.vllm_log import severity, stamp_of
 from pdtui.remote.interface import LogChunk, NodeAgent, NodeLink
+from pdtui.text import clean_line
 
 LIMIT = 20_000
 """Lines that are kept of a rank."""
@@ -41,6 +42,7 @@ class LogSource:
 
     node: str
     path: str
+    """Empty when there is none, as far as is known."""
     run: int = 0
     clock_offset: float = 0.0
     """Seconds that the node's clock is ahead of ours."""
@@ -216,20 +218,28 @@ class _Follower:
         """Follow until cancelled."""
         while True:
             source = self._where()
-            if source is None or not source.path:
+            agent = self._agent(source) if source is not None else None
+            if source is not None and source.path:
+                self._turn_to(source)
+            if source is not None and agent is None:
+                self._ring.problem(self._unreachable(source))
+            elif source is None or agent is None or not source.path:
                 self._ring.problem("no log yet: the rank has not been started")
             else:
-                self._turn_to(source)
-                agent = self._agent(source)
-                if agent is None:
-                    self._ring.problem(f"{source.node} is not connected; the log goes on when it is back")
-                else:
-                    await self._follow(agent, source)
+                await self._follow(agent, source)
             await self._clock.sleep(_IDLE / 2)
 
     def _agent(self, source: LogSource) -> NodeAgent | None:
         link = self._links.get(source.node)
         return link.rank_agent if link is not None else None
+
+    def _unreachable(self, source: LogSource) -> str:
+        """Return why nothing comes from a node without an agent."""
+        link = self._links.get(source.node)
+        error = link.status.error if link is not None else None
+        why = f": {clean_line(error.message)}" if error is not None else ""
+        then = "the log goes on when it is back" if source.path else "whether there is a log is not known"
+        return f"{source.node} is not connected{why}; {then}"
 
     def _turn_to(self, source: LogSource) -> None:
         """Begin with another log, visibly, when the rank has one."""
@@ -247,7 +257,7 @@ class _Follower:
             async with closing(stream):
                 await self._pump(stream, source)
         except AgentLost:
-            self._ring.problem(f"{source.node} is not connected; the log goes on when it is back")
+            self._ring.problem(self._unreachable(source))
         except AgentError as error:
             self._ring.problem(error.message)
 
