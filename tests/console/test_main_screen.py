@@ -116,6 +116,7 @@ async def test_the_grid_shows_other_values_and_its_cursor_takes_the_rank_with_it
         assert screen.app.main.selection.rank == "decode/18"
         await screen.press("v")
         assert "[HBM]" in screen.text
+        assert "[" not in screen.line("node3 decode"), "a cell of two figures has no room for a closing one"
         assert " 90 90 90 " in screen.line("node1 prefill")
         await screen.press("v", "v")
         assert " 46 47 48 " in screen.line("node1 prefill")
@@ -399,7 +400,7 @@ async def test_the_cursor_moves_over_idle_npus_and_the_list_keeps_a_rank_for_its
 
 async def test_a_rank_row_is_whole_beside_the_detail_also_with_three_digits() -> None:
     async with console(FakeFleet.healthy(nodes=64)) as screen:
-        assert any(line.startswith("▸ ✓ decode/0   node33 0") and " 470" in line for line in screen.lines())
+        assert any(line.startswith("▸ ✓ decode/0   node33 0") and " 470/s" in line for line in screen.lines())
 
 
 async def test_nodes_that_fit_are_said_to_be_seen_right_after_a_change_of_the_area() -> None:
@@ -423,3 +424,11 @@ async def test_values_of_a_lost_node_are_what_was() -> None:
         assert "? 16" in screen.line("─ NPUs")
         await screen.press("shift+tab", "down", "i")
         assert "was healthy" in screen.text
+
+
+@pytest.mark.parametrize(("width", "speed"), [(110, "470/s"), (120, "470/s"), (240, "470 tok/s")])
+async def test_the_speed_of_a_rank_has_a_unit(width: int, speed: str) -> None:
+    async with console(FakeFleet.healthy(), size=(width, 40)) as screen:
+        row = screen.line("✓ decode/0 ")
+        assert f" {speed}" in row
+        assert "…" not in row.partition("│")[0]

@@ -140,6 +140,8 @@ class Strings:
     signal: str = "signal {n}"
     running: str = "run {n}"
     kv: str = "kv {n} %"
+    per_second: str = " tok/s"
+    per_second_short: str = "/s"
     last_state: str = "was {state}"
     no_ranks_match: str = "No rank matches {text}. esc clears the filter."
     no_ranks: str = "The file describes no ranks."

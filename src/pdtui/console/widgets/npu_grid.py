@@ -233,12 +233,12 @@ class NpuGrid(RowView):
             # In one style, so that equal cells beside each other are one run on the line to the terminal.
             line.add(f" {text} " if len(text) == 1 else f" {text[-2:]}", style)
             return
-        bracket = styles.title_focused if self.has_focus else styles.key
-        line.add("[", bracket)
         if len(text) == 1:
-            line.add(text, style).add("]", bracket)
+            bracket = styles.title_focused if self.has_focus else styles.key
+            line.add("[", bracket).add(text, style).add("]", bracket)
         else:
-            line.add(text[-2:], styles.cursor + style + _REVERSE)
+            # Two figures leave no room for a closing bracket.
+            line.add(" ", style).add(text[-2:], styles.cursor + style + _REVERSE)
 
     def _cell_text(self, npu: NpuStatus | None, verdict: Verdict) -> str:
         if npu is None or self.mode == "verdict":

@@ -21,7 +21,7 @@ from pdtui.fleet.snapshot import RankState, RankStatus
 
 _WORTH_IT = 14
 """Cells below which a diagnosis is only an ellipsis."""
-_METRICS = 22
+_METRICS = 24
 """Cells of the metrics of a ready rank, with the margin."""
 
 
@@ -213,11 +213,11 @@ class RankList(RowView):
             if rank.last_state is not None:
                 line.add(S.last_state.format(state=S.rank_states[rank.last_state]), styles.unknown)
         elif rank.metrics is not None:
-            self._metrics(line, rank)
+            self._metrics(line, rank, width)
         elif rank.diagnosis is not None:
             line.add(rank.diagnosis.summary, styles.warning)
 
-    def _metrics(self, line: Line, rank: RankStatus) -> None:
+    def _metrics(self, line: Line, rank: RankStatus, width: int) -> None:
         metrics, styles = rank.metrics, self.look.styles
         if metrics is None:
             return
@@ -230,5 +230,7 @@ class RankList(RowView):
             speed = metrics.prompt_tokens_per_s
         if speed is not None:
             line.column(count(speed), 5, styles.dim, "right")
+            fits = line.length + len(S.per_second) <= width
+            line.add(S.per_second if fits else S.per_second_short, styles.dim)
         if rank.state in (RankState.UNHEALTHY, RankState.STALLED) and rank.diagnosis is not None:
             line.add(f"  {rank.diagnosis.summary}", styles.warning)
