@@ -118,6 +118,16 @@ def test_no_file_is_a_usage_error() -> None:
     assert "Missing argument 'FILE'" in done.stderr
 
 
+@pytest.mark.parametrize(
+    ("word", "guess"),
+    [("statsu", "did you mean status?"), ("nothing.yaml", "pdtui --help lists the commands")],
+)
+def test_first_word_that_is_no_command_and_no_file(folder: Path, word: str, guess: str) -> None:
+    done = pdtui(word, "good.yaml", cwd=folder)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr == f"pdtui: no command or file named {word}; {guess}\n"
+
+
 def test_plan_of_a_file_with_errors_exits_2_and_says_them(folder: Path) -> None:
     done = pdtui("plan", "bad.yaml", cwd=folder)
     assert done.returncode == 2

@@ -7,6 +7,7 @@ unreadable files, 130 interrupted. stdout is data, stderr is narration.
 from __future__ import annotations
 
 import importlib
+import os
 import sys
 from typing import Any
 
@@ -14,6 +15,7 @@ import click
 
 from pdtui import __version__
 from pdtui.errors import FileError, PdtuiError, UsageError
+from pdtui.text import clean_line, did_you_mean
 
 COMMANDS = {
     "console": "open the console on a topology file (also: pdtui FILE)",
@@ -56,8 +58,17 @@ class LazyGroup(click.Group):
     ) -> tuple[str | None, click.Command | None, list[str]]:
         """Take a first word that is no command for the file of `console`."""
         if args and args[0] not in COMMANDS and not args[0].startswith("-"):
+            _refuse_typo(args[0])
             return super().resolve_command(ctx, ["console", *args])
         return super().resolve_command(ctx, args)
+
+
+def _refuse_typo(word: str) -> None:
+    """Raise `UsageError` for a first word that is neither a command nor a file."""
+    if os.path.lexists(word):
+        return
+    guess = did_you_mean(word, COMMANDS) or "; pdtui --help lists the commands"
+    raise UsageError(f"no command or file named {clean_line(word)}{guess}")
 
 
 @click.group(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"]})
