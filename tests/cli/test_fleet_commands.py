@@ -244,6 +244,7 @@ def test_taken_port_is_named_with_its_owner(box: Box) -> None:
         (("status", "/none.yaml"), "/none.yaml"),
         (("logs", "FILE", "p", "-f", "--previous"), "exclude"),
         (("ask", "FILE"), "PROMPT"),
+        (("ask", "FILE", " "), "the prompt is empty"),
         (("start", "FILE", "--timeout", "x"), "timeout"),
     ],
 )
@@ -300,6 +301,7 @@ def test_unreachable_node_is_named_and_everything_ends(box: Box) -> None:
 def test_ask_of_a_stopped_cluster_says_so(box: Box) -> None:
     code, out, err = box.run("ask", "FILE", "hello")
     assert (code, out) == (1, "")
+    assert err.startswith("failed: ")
     assert "the cluster is STOPPED" in err
 
 
@@ -354,6 +356,8 @@ def test_answer_is_printed_as_it_grows(capsys: pytest.CaptureFixture[str]) -> No
         "p1/1 -> decode/22  queue 2 ms  prefill 212 ms  transfer 31 ms  first token 250 ms  "
         "24.1 tok/s  64 tokens  stop"
     )
+    assert trace_line(AskProgress(prefill="p1/1", queue_s=0.002, error="refused", done=True)) == "p1/1  queue 2 ms"
+    assert trace_line(AskProgress(error="no rank", done=True)) == ""
 
 
 def test_ranks_with_the_same_news_are_named_in_short() -> None:

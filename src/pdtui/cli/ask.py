@@ -9,6 +9,7 @@ import click
 
 from pdtui.cli.live import narrate, with_fleet
 from pdtui.cli.output import print_json
+from pdtui.errors import UsageError
 from pdtui.fleet.fleet import Fleet
 from pdtui.proxy.interface import Ask, AskProgress
 
@@ -34,6 +35,8 @@ def command(
 
     Exit status: 1 when it failed.
     """
+    if not prompt.strip():
+        raise UsageError("the prompt is empty: there is nothing to complete")
     request = Ask(
         prompt=prompt,
         max_tokens=max_tokens,
@@ -48,7 +51,8 @@ def command(
         printer.finish(answer)
         if as_json:
             print_json({"schema_version": 1, **asdict(answer)})
-        narrate(trace_line(answer))
+        if trace := trace_line(answer):
+            narrate(trace)
         if answer.error:
             serving = fleet.snapshot.serving
             narrate(f"failed: {answer.error} (the cluster is {serving.word})")
@@ -82,8 +86,8 @@ class Printer:
 
 def trace_line(answer: AskProgress) -> str:
     """Return which ranks answered and how long each part took."""
-    chosen = answer.prefill or answer.decode
-    parts = [f"{answer.prefill or '?'} -> {answer.decode or '?'}"] if chosen else []
+    chosen = " -> ".join(rank for rank in (answer.prefill, answer.decode) if rank)
+    parts = [chosen] if chosen else []
     for name, seconds in (
         ("queue", answer.queue_s),
         ("prefill", answer.prefill_s),
