@@ -21,7 +21,7 @@ from typing import Any
 
 import pytest
 
-from pdtui.cli.actions import in_short
+from pdtui.cli.actions import in_short, no_rank
 from pdtui.cli.ask import Printer, trace_line
 from pdtui.cli.status import as_dict, as_text, healthy
 from pdtui.fleet.snapshot import Diagnosis, NodeState, NpuStatus, RankState
@@ -178,6 +178,27 @@ def test_start_status_logs_restart_stop(box: Box) -> None:
         "start", "start ended", "restart", "restart ended", "stop", "stop ended",
     ]  # fmt: skip
     assert entries[0]["reason"] == "first day"
+
+
+def test_followed_log_ends_when_nobody_reads_it(box: Box) -> None:
+    assert box.run("start", "FILE", "p")[0] == 0
+    try:
+        with box.begin("logs", "FILE", "p", "-f") as process:
+            assert process.stdout is not None
+            assert process.stderr is not None
+            assert process.stdout.readline()
+            process.stdout.close()  # As `head -1` does; the rank writes no more.
+            assert process.wait(timeout=20) == 1
+            assert process.stderr.read() == ""
+    finally:
+        assert box.run("stop", "FILE", "p")[0] == 0
+
+
+def test_targets_without_a_rank_are_said_in_plain_words() -> None:
+    assert no_rank(("failed",)) == "no rank has failed"
+    assert (
+        no_rank(("failed", "@node5", "role:decode")) == "no rank has failed or is on node5 or has the role decode"
+    )
 
 
 def test_rank_that_dies_at_its_start_fails_with_its_words(box: Box) -> None:

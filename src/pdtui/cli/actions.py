@@ -43,7 +43,15 @@ def nothing_to_do(targets: Sequence[str], *, as_json: bool, verb: str) -> int:
 
 def no_rank(targets: Sequence[str]) -> str:
     """Say why targets that exist name no rank."""
-    return "no rank has failed" if set(targets) == {"failed"} else f"no rank is {' or '.join(targets)} now"
+    return f"no rank {' or '.join(_as_said(target) for target in dict.fromkeys(targets))}"
+
+
+def _as_said(target: str) -> str:
+    if target == "failed":
+        return "has failed"
+    if target.startswith("@"):
+        return f"is on {target[1:]}"
+    return f"has the role {target[5:]}" if target.startswith("role:") else f"is {target}"
 
 
 async def dry_run(fleet: Fleet, intent: Intent, *, as_json: bool) -> int:

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import re
-from collections.abc import Mapping, Sequence
+import select
+import sys
+from collections.abc import Coroutine, Mapping, Sequence
 from pathlib import Path
 
 import click
@@ -25,6 +28,9 @@ BYTES_A_LINE = 400
 
 LEAST_BYTES = 65536
 READ_TIMEOUT = 20.0
+CLOSED_INTERVAL = 0.5
+"""Seconds between two looks whether anybody reads what is followed."""
+
 _RUN = re.compile(r"/run-(\d+)/log$")
 
 
@@ -56,7 +62,7 @@ def command(file: Path, targets: tuple[str, ...], follow: bool, lines: int, prev
             return 0
         offsets = {rank_id: _offset(fleet, rank_id) for rank_id in ids}
         if follow:
-            return await _follow(fleet, ids, lines, offsets)
+            return await _while_read(_follow(fleet, ids, lines, offsets))
         return await _print(fleet, ids, lines, offsets, previous=previous)
 
     return with_fleet(file, work, read_only=True, npus=False)
@@ -102,6 +108,29 @@ def _previous(status: RankStatus) -> str:
     if match is None or int(match[1]) < 2:
         return ""
     return f"{status.log[: match.start()]}/run-{int(match[1]) - 1}/log"
+
+
+async def _while_read(work: Coroutine[None, None, int]) -> int:
+    """Do `work` while somebody reads stdout. Raises `BrokenPipeError` when nobody does, written to or not."""
+    working = asyncio.ensure_future(work)
+    tasks = (working, asyncio.ensure_future(_stdout_closed()))
+    try:
+        await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+        if not working.done():
+            raise BrokenPipeError(errno.EPIPE, "nobody reads stdout")
+        return working.result()
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+
+async def _stdout_closed() -> None:
+    """Return when the other end of stdout is gone: `logs -f | head` ends though no more lines come."""
+    poller = select.poll()
+    poller.register(sys.stdout.fileno(), 0)  # Errors and hang-ups are always reported.
+    while not poller.poll(0):
+        await SystemClock().sleep(CLOSED_INTERVAL)
 
 
 async def _follow(fleet: Fleet, ids: Sequence[str], lines: int, offsets: Mapping[str, float]) -> int:
