@@ -276,7 +276,40 @@ async def test_health_is_read_now() -> None:
     async with console(FakeFleet.healthy()) as screen:
         await screen.press("c", "shift+tab", "c")
         assert screen.fleet.polled == [(), ("node3",)]
-        assert "reading the health of node3" in screen.text
+
+
+async def test_reading_the_health_is_said_until_it_is_read() -> None:
+    fleet = FakeFleet.healthy()
+    fleet.poll_gate = asyncio.Event()
+    async with console(fleet) as screen:
+        await screen.press("c")
+        await screen.clock.advance(20)
+        await screen.tick()
+        assert "reading the health of all nodes" in screen.lines()[-2]
+        fleet.poll_gate.set()
+        await screen.pilot.pause()
+        assert "reading the health" not in screen.text
+        assert "read the health of all nodes" in screen.lines()[-2]
+        await screen.clock.advance(20)
+        await screen.tick()
+        assert "the health" not in screen.lines()[-2]
+
+
+async def test_what_is_said_about_an_operation_goes_when_that_ends() -> None:
+    fleet = FakeFleet.healthy()
+    fleet.publish(with_operation(fleet.snapshot))
+    async with console(fleet) as screen:
+        await screen.press("X")
+        assert "asked to stop where it is: restart 4 ranks" in screen.lines()[-2]
+        fleet.publish(with_operation(fleet.snapshot, state="cancelled"))
+        await screen.pilot.pause()
+        assert "asked to stop" not in screen.text
+
+
+async def test_writing_an_empty_log_says_what_the_key_is_for() -> None:
+    async with console(FakeFleet.healthy()) as screen:
+        await screen.press("l", "o")
+        assert "o writes the lines of the log to a file; there are none" in screen.lines()[-2]
 
 
 async def test_a_dialog_fits_into_eighty_by_twenty_four() -> None:

@@ -385,6 +385,8 @@ class FakeFleet:
         """When set: the answer waits for it before its last part."""
         self.preview_gate: asyncio.Event | None = None
         """When set: a preview waits for it."""
+        self.poll_gate: asyncio.Event | None = None
+        """When set: reading the health waits for it."""
 
     @classmethod
     def healthy(cls, *, protected: bool = False, read_only: bool = False, nodes: int = 4) -> FakeFleet:
@@ -516,3 +518,5 @@ class FakeFleet:
 
     async def poll_now(self, nodes: Sequence[str] = ()) -> None:
         self.polled.append(tuple(nodes))
+        if self.poll_gate is not None:
+            await self.poll_gate.wait()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import replace
-from typing import Literal
+from typing import Literal, Protocol
 
 from pdtui.console.screens.dialog import Choice
 from pdtui.console.strings import S, ranks_of
@@ -14,7 +14,20 @@ from pdtui.fleet.intents import Intent, Preview, RestartRanks, StartRanks, StopR
 
 Severity = Literal["info", "good", "warning", "error"]
 Confirm = Callable[[list[Choice]], Awaitable[Intent | None]]
-Say = Callable[[str, Severity], None]
+
+
+class Voice(Protocol):
+    """The line in which the console says what it does."""
+
+    def say(
+        self, message: str, severity: Severity = "info", *, lasting: bool = False, operation: str = ""
+    ) -> None:
+        """Say something for a while, `lasting` until `unsay`; about an operation, while that runs."""
+        ...
+
+    def unsay(self, message: str, instead: str = "") -> None:
+        """Take back what is no longer true, or say what came of it."""
+        ...
 
 
 _VERBS: Mapping[type[Intent], str] = {
@@ -27,10 +40,11 @@ _VERBS: Mapping[type[Intent], str] = {
 class Conductor:
     """Carries out what the operator asks for, through the fleet's handle."""
 
-    def __init__(self, handle: FleetHandle, *, confirm: Confirm, say: Say) -> None:
+    def __init__(self, handle: FleetHandle, *, confirm: Confirm, voice: Voice) -> None:
         self._handle = handle
         self._confirm = confirm
-        self._say = say
+        self._voice = voice
+        self._say = voice.say
         self._looking = False
 
     async def carry_out(self, intent: Intent) -> bool:
@@ -38,18 +52,19 @@ class Conductor:
         if self._looking:
             self._say(S.one_at_a_time, "warning")
             return False
-        self._say(S.looking.format(verb=_VERBS[type(intent)]), "info")
+        looking = S.looking.format(verb=_VERBS[type(intent)])
+        self._say(looking, lasting=True)
         self._looking = True
         try:
             choices = await self._choices(intent)
             preview = choices[0].preview
             self._looking = False
-            self._say("", "info")
+            self._voice.unsay(looking)
             decided: Intent | None = intent
             if preview.dangerous or preview.blockers or preview.needs_name:
                 decided = await self._confirm(choices)
             if decided is None:
-                self._say(S.nothing_done, "info")
+                self._say(S.nothing_done)
                 return False
             await self._handle.submit(decided)
         except PdtuiError as error:
@@ -73,22 +88,26 @@ class Conductor:
             choices.append(Choice(S.choice_only.format(ids=names), alone, second))
         return choices
 
-    async def cancel(self, operation: str) -> None:
-        """Ask a running operation to stop."""
+    async def cancel(self, operation: str, name: str) -> None:
+        """Ask a running operation to stop; `name` is what the operator knows it by."""
         try:
             await self._handle.cancel(operation)
         except PdtuiError as error:
             self._say(str(error).replace("\n", "  "), "error")
         else:
-            self._say(S.cancel_asked.format(operation=operation), "info")
+            self._say(S.cancel_asked.format(operation=name), operation=operation)
 
     async def poll(self, node: str) -> None:
         """Read the health of a node (all without one) now."""
-        self._say(S.polling.format(what=node or S.all_nodes), "info")
+        what = node or S.all_nodes
+        reading = S.polling.format(what=what)
+        self._say(reading, lasting=True)
         try:
             await self._handle.poll_now((node,) if node else ())
         except PdtuiError as error:
             self._say(str(error).replace("\n", "  "), "error")
+        else:
+            self._voice.unsay(reading, S.polled.format(what=what))
 
 
 def _label(preview: Preview) -> str:

@@ -224,6 +224,7 @@ class Strings:
     saved: str = "{n} lines written to {path}"
     not_saved: str = "cannot write {path}: {error}"
     nothing_to_copy: str = "nothing to copy"
+    nothing_to_save: str = "o writes the lines of the log to a file; there are none"
 
     # test completion
     test_title: str = "test  via embedded proxy  {model}"
@@ -298,6 +299,7 @@ class Strings:
     offer_failed: str = "restart failed ({ranks})"
     refused: str = "{action}: {why}"
     polling: str = "reading the health of {what}"
+    polled: str = "read the health of {what}"
     all_nodes: str = "all nodes"
     interrupt_harmless: str = "ctrl+c does nothing here; q quits"
 

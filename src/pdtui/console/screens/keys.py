@@ -48,7 +48,7 @@ class MainScreen(TextKeys):
 
     def on_mount(self) -> None:
         """Make what carries out intents (the base class mounts its part by itself)."""
-        self.conductor = Conductor(self.handle, confirm=self._confirm, say=self.say)
+        self.conductor = Conductor(self.handle, confirm=self._confirm, voice=self)
 
     # -- dispatch -----------------------------------------------------------------------------------------
 
@@ -98,7 +98,8 @@ class MainScreen(TextKeys):
 
     def do_cancel_operation(self) -> None:
         """Cancel the newest running operation."""
-        self._background(self.conductor.cancel(self._operations_running()[-1].id), "cancel")
+        newest = self._operations_running()[-1]
+        self._background(self.conductor.cancel(newest.id, _name_of(newest)), "cancel")
 
     def do_poll(self) -> None:
         """Read the health of the node under the grid's cursor, elsewhere of all."""
@@ -290,7 +291,7 @@ class MainScreen(TextKeys):
         """Leave; asks while an operation runs."""
         running = self._operations_running()
         if running:
-            self._ask_to_quit(f"{running[-1].verb} {target_words(running[-1].targets)}")
+            self._ask_to_quit(_name_of(running[-1]))
         else:
             self.app.exit(0)
 
@@ -305,3 +306,7 @@ class MainScreen(TextKeys):
     def do_interrupt(self) -> None:
         """Say that it does nothing."""
         self.say(S.interrupt_harmless, "info")
+
+
+def _name_of(operation: OperationStatus) -> str:
+    return f"{operation.verb} {target_words(operation.targets)}"

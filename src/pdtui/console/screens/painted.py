@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from math import inf
 
 from textual.app import ComposeResult
 from textual.containers import Horizontal, Vertical
@@ -38,6 +39,18 @@ _ENDED_SECONDS = 20.0
 """How long an operation that ended stays on the screen."""
 
 
+@dataclass(frozen=True, slots=True)
+class _Notice:
+    """What the line above the footer says."""
+
+    message: str
+    severity: Severity
+    until: float
+    """On the monotonic clock."""
+    operation: str = ""
+    """It is said about this operation, and only while that runs."""
+
+
 class PaintedScreen(Screen[None]):
     """Holds what is shown and paints it; only lines that changed go to the terminal."""
 
@@ -58,7 +71,7 @@ class PaintedScreen(Screen[None]):
         self.keys = keys
         self.snapshot: Snapshot = handle.snapshot
         self.selection = Selection()
-        self._notice: tuple[str, Severity, float] | None = None
+        self._notice: _Notice | None = None
         self._made_for = ""
         """Tab and selection that the text pane shows."""
 
@@ -239,22 +252,40 @@ class PaintedScreen(Screen[None]):
         bar.styles.height = len(lines)
         bar.show(*lines)
 
-    def say(self, message: str, severity: Severity = "info") -> None:
-        """Say something in the line above the footer for a while; nothing clears it."""
-        until = self.clock.monotonic() + _NOTICE_SECONDS
-        self._notice = (message, severity, until) if message else None
+    def say(
+        self, message: str, severity: Severity = "info", *, lasting: bool = False, operation: str = ""
+    ) -> None:
+        """Say something in the line above the footer for a while, `lasting` until `unsay`.
+
+        What is said about an operation goes when that has ended.
+        """
+        until = inf if lasting else self.clock.monotonic() + _NOTICE_SECONDS
+        self._notice = _Notice(message, severity, until, operation)
         self._paint_notice(self.size.width)
+
+    def unsay(self, message: str, instead: str = "") -> None:
+        """Take back what is no longer true, or say what came of it; other words that were said since stay."""
+        if self._notice is not None and self._notice.message == message:
+            self._notice = None
+            if instead:
+                self.say(instead, "good")
+            self._paint_notice(self.size.width)
 
     def _paint_notice(self, width: int) -> None:
         bar = self.bar("notice")
         line = bar.line()
-        if self._notice is not None and self._notice[2] < self.clock.monotonic():
-            self._notice = None
+        notice = self._notice
+        if notice is not None and (notice.until < self.clock.monotonic() or self._is_past(notice.operation)):
+            notice = self._notice = None
         rule = self.look.glyphs.rule
-        if self._notice is not None:
-            message, severity, _ = self._notice
-            line.add(rule * 2, self.look.styles.rule).add(f" {message} ", self.look.severity(severity))
+        if notice is not None:
+            line.add(rule * 2, self.look.styles.rule).add(
+                f" {notice.message} ", self.look.severity(notice.severity)
+            )
         bar.show(line.add(rule * max(0, width - line.length), self.look.styles.rule))
+
+    def _is_past(self, operation: str) -> bool:
+        return any(one.id == operation and one.state != "running" for one in self.snapshot.operations)
 
     def set_look(self, look: Look) -> None:
         """Change theme or signs everywhere."""

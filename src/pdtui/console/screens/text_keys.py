@@ -143,7 +143,7 @@ class TextKeys(ClusterView):
         """Write the log to a file."""
         text = self.log_view.visible_text()
         if not text:
-            self.say(S.nothing_to_copy, "warning")
+            self.say(S.nothing_to_save, "warning")
             return
         name = f"{self.snapshot.cluster}-{self.log_view.rank}"
         try:
