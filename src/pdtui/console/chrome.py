@@ -61,6 +61,7 @@ def _traffic(serving: ServingStatus) -> list[str]:
     if serving.tokens_per_s is not None:
         parts.append(S.tokens_per_s.format(n=count(serving.tokens_per_s)))
     if serving.ttft_s is not None:
+        # The mean that decode ranks themselves measure: a request also waits for its prefill before that.
         parts.append(S.ttft.format(t=latency(serving.ttft_s)))
     return parts
 

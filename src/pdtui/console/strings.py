@@ -93,7 +93,7 @@ class Strings:
     # header
     in_flight: str = "in flight {n}"
     tokens_per_s: str = "{n} tok/s"
-    ttft: str = "TTFT {t}"
+    ttft: str = "D TTFT {t}"
     nodes: str = "{n} nodes"
     read_only: str = " READ-ONLY "
     protected: str = " PROTECTED "
