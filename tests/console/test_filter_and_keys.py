@@ -99,6 +99,25 @@ async def test_every_action_of_the_registry_can_be_done() -> None:
             assert callable(getattr(screen.app.main, f"do_{action.id}"))
 
 
+async def test_help_says_that_it_scrolls_and_where_a_key_means_what() -> None:
+    async with console(FakeFleet.faulty(), size=(100, 120)) as screen:
+        await screen.press("question_mark")
+        lines = [line.strip("│ ") for line in screen.lines()]
+        assert "scroll" not in screen.text, "all of it is in view"
+        assert "enter or esc closes" in screen.text
+        test = next(number for number, line in enumerate(lines) if "In the prompt of the test" in line)
+        assert "enter             send" in lines[test + 1]
+        typed = next(number for number, line in enumerate(lines) if "While a filter or a search is typed" in line)
+        assert "enter             keep" in lines[typed + 1]
+        await screen.press("escape")
+        await screen.pilot.resize_terminal(80, 24)
+        await screen.press("question_mark")
+        assert "up, down, pageup, pagedown scroll" in screen.text
+        assert "1-16 of" in screen.text
+        await screen.press("pagedown")
+        assert "6-21 of" in screen.text
+
+
 async def test_help_lists_every_key_and_why_not() -> None:
     async with console(FakeFleet.healthy(), size=(120, 80)) as screen:
         await screen.press("question_mark")

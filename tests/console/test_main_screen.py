@@ -432,3 +432,14 @@ async def test_the_speed_of_a_rank_has_a_unit(width: int, speed: str) -> None:
         row = screen.line("✓ decode/0 ")
         assert f" {speed}" in row
         assert "…" not in row.partition("│")[0]
+
+
+async def test_the_title_of_findings_names_whose_they_are() -> None:
+    async with console(FakeFleet.faulty(), size=(160, 40)) as screen:
+        await screen.press("i")
+        assert "─ decode/9 " in screen.text
+        await screen.press("down", "down", "down")
+        assert screen.app.main.selection.rank == "p2/1"
+        assert "node2 NPU 8 log describe metrics [findings]" in screen.line("─ Ranks")
+        await screen.press("tab")
+        assert "node2 NPU 8 log describe metrics [findings]" in screen.line("─ Ranks")

@@ -16,7 +16,7 @@ from pdtui.console.selection import Selection
 from pdtui.console.strings import S, ranks_of
 from pdtui.fleet.snapshot import ALIVE_STATES, RankState, RankStatus, Snapshot
 
-Group = Literal["act", "look", "move", "log", "console"]
+Group = Literal["act", "look", "move", "log", "text", "test", "prompt", "console"]
 Scope = Literal["screen", "ranks", "log", "text", "test", "prompt", "app"]
 Typing = Literal["", "test", "prompt"]
 
@@ -239,11 +239,11 @@ ACTIONS: tuple[Action, ...] = (
     Action("log_checks", ("h",), "log", "log", _checks, footer=6),
     Action("log_copy", ("y",), "log", "log", footer=7),
     Action("log_save", ("o",), "log", "log", footer=8),
-    Action("text_copy", ("y",), "look", "text"),
-    Action("test_send", ("enter",), "act", "test", footer=1),
-    Action("test_leave", ("escape",), "act", "test", _leave_test, key_label="esc", footer=2),
-    Action("prompt_keep", ("enter",), "look", "prompt", footer=1),
-    Action("prompt_drop", ("escape",), "look", "prompt", key_label="esc", footer=2),
+    Action("text_copy", ("y",), "text", "text"),
+    Action("test_send", ("enter",), "test", "test", footer=1),
+    Action("test_leave", ("escape",), "test", "test", _leave_test, key_label="esc", footer=2),
+    Action("prompt_keep", ("enter",), "prompt", "prompt", footer=1),
+    Action("prompt_drop", ("escape",), "prompt", "prompt", key_label="esc", footer=2),
     Action("theme", ("ctrl+t",), "console", "screen"),
     Action("palette", ("colon",), "console", "screen", key_label=":"),
     Action("help", ("question_mark",), "console", "screen", key_label="?"),

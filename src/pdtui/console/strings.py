@@ -346,7 +346,10 @@ class Strings:
             "act": "Do",
             "look": "Look",
             "move": "Move",
-            "log": "Log",
+            "log": "In the log",
+            "text": "In describe, metrics, findings, events",
+            "test": "In the prompt of the test",
+            "prompt": "While a filter or a search is typed",
             "console": "Console",
         }
     )

@@ -230,7 +230,7 @@ class PaintedScreen(Screen[None]):
         tab = self.selection.tab
         if tab == "test":
             subject = S.test_title.format(model=self.handle.topology.model.served_name)
-        elif tab == "reasons" and self.selection.area == "npus" and self.selection.npu is not None:
+        elif tab == "reasons" and self.selection.npu is not None and not self._reasons_of_rank():
             subject = S.npu_line.format(node=self.selection.node, npu=self.selection.npu)
         else:
             subject = self.selection.rank or self.selection.node
@@ -239,6 +239,11 @@ class PaintedScreen(Screen[None]):
         )
         title = chrome.detail_title(subject, tab, note if tab != "test" else "")
         self._rule("detail-title", title, "detail")
+
+    def _reasons_of_rank(self) -> bool:
+        """Return whether the findings begin with why a rank is as it is; without that they are an NPU's."""
+        rank = self.snapshot.rank(self.selection.rank)
+        return self.selection.area != "npus" and rank is not None and rank.diagnosis is not None
 
     def _paint_operations(self, now: float) -> None:
         shown = [operation for operation in self.snapshot.operations if _is_current(operation, now)]
