@@ -443,3 +443,22 @@ async def test_the_title_of_findings_names_whose_they_are() -> None:
         assert "node2 NPU 8 log describe metrics [findings]" in screen.line("─ Ranks")
         await screen.press("tab")
         assert "node2 NPU 8 log describe metrics [findings]" in screen.line("─ Ranks")
+
+
+async def test_times_that_are_not_known_are_not_made_up() -> None:
+    fleet = FakeFleet.healthy()
+    made = stopped(fleet.snapshot)
+    made = replace(made, serving=replace(made.serving, since=0.0))
+    made = with_rank(made, "decode/0", since=0.0)
+    made = with_rank(made, "decode/1", since=None)
+    made = with_rank(made, "decode/2", state=RankState.FAILED, exit_status=1, since=0.0)
+    fleet.publish(with_node(made, "node3", since=0.0))
+    async with console(fleet, size=(160, 40)) as screen:
+        assert " stopped        - " in screen.line("decode/0 ")
+        assert " stopped        - " in screen.line("decode/1 ")
+        assert "STOPPED   P 0/4" in screen.lines()[0]
+        assert "exit 1" in screen.line("✖ decode/2 ")
+        assert "08:00:00" not in screen.line("✖ decode/2 ")
+        await screen.press("d")
+        for wrong in ("d00h", "d08h", "20833d"):
+            assert wrong not in screen.text

@@ -11,7 +11,7 @@ from pdtui.console.lines import Line, wrap
 from pdtui.console.look import Look
 from pdtui.console.selection import TABS, Tab
 from pdtui.console.strings import S
-from pdtui.console.timing import clock_time, count, duration, latency
+from pdtui.console.timing import clock_time, count, duration, elapsed, latency
 from pdtui.fleet.snapshot import NodeState, NodeStatus, ServingStatus, Snapshot
 from pdtui.readings.verdict import Verdict
 from pdtui.text import clean_line
@@ -38,7 +38,7 @@ def header(snapshot: Snapshot, topology: Topology, look: Look, width: int, now: 
     if topology.safety.protected:
         line.add(S.protected, styles.protected).add("  ")
     word = S.serving[serving.word]
-    since = f" {duration(now - serving.since)}" if serving.since is not None else ""
+    since = f" {elapsed(now, serving.since)}" if serving.since else ""
     line.add(f"{word}{since}", getattr(styles, _WORD_STYLES[serving.word]))
     gap = "   " if width >= NARROW else "  "
     for letter, ready, total in (

@@ -9,7 +9,7 @@ from pdtui.console.rank_order import device_list
 from pdtui.console.rows import BLANK, Row, heading, paragraphs
 from pdtui.console.staleness import shown_verdict
 from pdtui.console.strings import S
-from pdtui.console.timing import clock_time, count, duration, latency
+from pdtui.console.timing import clock_time, count, duration, elapsed, latency
 from pdtui.fleet.snapshot import NodeStatus, NpuStatus, RankStatus, Snapshot
 from pdtui.readings.verdict import Verdict
 from pdtui.topology.model import Role
@@ -49,7 +49,7 @@ def describe_rank(rank: RankStatus, plan: Plan, now: float) -> list[Row]:
         text = S.exit_status if rank.exit_status >= 0 else S.signal
         state = f"{state}  {text.format(n=abs(rank.exit_status))}"
     rows = [heading(f"{rank.id}  {rank.role.value}")]
-    rows += _field(S.state, f"{state}  {duration(now - rank.since)}")
+    rows += _field(S.state, f"{state}  {elapsed(now, rank.since)}")
     rows += diagnosis_rows(rank)
     rows += _field(S.stage, rank.stage)
     rows += _field(S.health, f"{rank.health}  ({clock_time(rank.observed_at)})" if rank.health else "")
@@ -103,7 +103,7 @@ def describe_node(node: NodeStatus, now: float) -> list[Row]:
     """Return everything about a node."""
     rows = [heading(node.name)]
     rows += _field(S.node_host, node.host)
-    rows += _field(S.state, f"{S.node_states[node.state]}  {duration(now - node.since)}")
+    rows += _field(S.state, f"{S.node_states[node.state]}  {elapsed(now, node.since)}")
     rows += _field(S.node_error, node.error, "failed")
     rows += _field(S.node_error, node.tool_error, "warning")
     rows += _field(S.remedy, node.remedy, "key_label")

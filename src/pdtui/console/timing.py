@@ -19,6 +19,11 @@ def duration(seconds: float | None) -> str:
     return f"{whole // 86400}d{whole % 86400 // 3600:02d}h"
 
 
+def elapsed(now: float, since: float | None) -> str:
+    """Return how long something has been so; `-` when the time is not known, for which 0 is written too."""
+    return duration(now - since) if since else "-"
+
+
 def latency(seconds: float | None) -> str:
     """Return `212 ms` below a second, `1.25 s` above; `-` for None."""
     if seconds is None:

@@ -15,7 +15,7 @@ from pdtui.console.lines import Line
 from pdtui.console.look import Look
 from pdtui.console.rank_order import RankFilter, device_list, order
 from pdtui.console.strings import S
-from pdtui.console.timing import clock_time, count, duration
+from pdtui.console.timing import clock_time, count, elapsed
 from pdtui.console.widgets.line_view import RowView
 from pdtui.fleet.snapshot import RankState, RankStatus
 
@@ -165,7 +165,7 @@ class RankList(RowView):
     def _row(self, index: int, widths: tuple[int, int, int, int], width: int) -> Strip:
         rank = self.rows[index]
         here, marked = index == self.cursor, rank.id in self.marks
-        since = duration(self._now - rank.since)
+        since = elapsed(self._now, rank.since)
         key = (rank, since, here, here and self.has_focus, marked, widths, width, self.look)
         known = self._strips.get(rank.id)
         if known is not None and known[0] == key:
@@ -204,7 +204,7 @@ class RankList(RowView):
             if rank.exit_status is not None:
                 text = S.exit_status if rank.exit_status >= 0 else S.signal
                 line.column(text.format(n=abs(rank.exit_status)), 9, styles.failed)
-            line.add(f" {clock_time(rank.ended or rank.since)} ", styles.dim)
+            line.add(f" {clock_time(rank.ended or rank.since or None)} ", styles.dim)
             if rank.diagnosis is not None and width - line.length > _WORTH_IT:
                 line.add(f" {rank.diagnosis.summary}", styles.text)
         elif rank.state in (RankState.STARTING, RankState.STOPPING):
