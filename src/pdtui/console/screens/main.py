@@ -16,6 +16,7 @@ from pdtui.console.look import Look
 from pdtui.console.screens.painted import PaintedScreen
 from pdtui.console.selection import Area, Selection, Tab
 from pdtui.console.strings import S
+from pdtui.console.widgets.line_view import RowView
 from pdtui.console.widgets.log_view import LogView
 from pdtui.console.widgets.npu_grid import NpuGrid
 from pdtui.console.widgets.rank_list import RankList
@@ -149,8 +150,11 @@ class ClusterView(PaintedScreen):
         self._lay_out()
         self._focus_area()
         self.paint_chrome()
-        # Which rows are in view is known only when the areas have their new sizes.
-        self.call_after_refresh(self.paint_chrome)
+
+    @on(RowView.Resized)
+    def _rows_resized(self) -> None:
+        """Say anew which rows are in view: that is known only when an area has its new size."""
+        self.paint_chrome()
 
     def _focus_area(self) -> None:
         area = self.selection.area

@@ -12,6 +12,7 @@ from typing import ClassVar
 from textual import events
 from textual.binding import Binding, BindingType
 from textual.geometry import Region
+from textual.message import Message
 from textual.strip import Strip
 from textual.widget import Widget
 
@@ -114,6 +115,9 @@ class Bar(LineView):
 class RowView(LineView, can_focus=True):
     """A list of rows with a viewport and a row cursor."""
 
+    class Resized(Message):
+        """Other rows are in view, as there is more or less room."""
+
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("up,k", "move(-1)", show=False),
         Binding("down,j", "move(1)", show=False),
@@ -186,6 +190,7 @@ class RowView(LineView, can_focus=True):
         """Keep the cursor in view in the new size."""
         self.clamp()
         self.paint()
+        self.post_message(self.Resized())
 
     @property
     def range_shown(self) -> tuple[int, int, int]:
