@@ -333,6 +333,7 @@ async def test_status_text_and_json(tmp_path: Path) -> None:
             replace(
                 fleet.store.ranks["decode/3"],
                 state=RankState.FAILED,
+                since=1.0e9,
                 exit_status=1,
                 diagnosis=Diagnosis("lost its group", "decode/1"),
             )

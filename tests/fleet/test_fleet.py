@@ -240,6 +240,26 @@ async def test_how_long_the_last_start_took_is_known_to_the_next_console(cluster
         assert second.store.ranks["p1/0"].last_start_s == took
 
 
+async def test_since_is_the_same_for_a_console_that_comes_later(cluster: Cluster) -> None:
+    async with cluster.fleet() as fleet:
+        assert {rank.since for rank in fleet.store.ranks.values()} == {0.0}  # Never started.
+        assert fleet.snapshot.serving.since is None
+        await cluster.drive(fleet.wait(await fleet.submit(StartRanks(ALL))))
+        ready = fleet.snapshot.serving.since
+    await cluster.clock.advance(500)
+    async with cluster.fleet() as fleet:
+        serving = fleet.snapshot.serving
+        assert serving.word == "SERVING"
+        assert serving.since == pytest.approx(ready, abs=5)
+        ended = cluster.clock.wall()
+        await cluster.drive(fleet.wait(await fleet.submit(StopRanks(ALL))))
+    await cluster.clock.advance(500)
+    async with cluster.fleet() as fleet:
+        serving = fleet.snapshot.serving
+        assert serving.word == "STOPPED"
+        assert serving.since == pytest.approx(ended, abs=5)
+
+
 async def test_unchanged_parts_keep_their_objects_and_snapshots_are_ten_a_second(cluster: Cluster) -> None:
     async with cluster.fleet() as fleet:
         before = fleet.snapshot

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 
@@ -147,6 +148,36 @@ def test_since_is_kept_while_the_word_is(cluster: Cluster) -> None:
     assert serving_status(cluster.topology, ranks_of(cluster), first, 3000.0).since == 1000.0
     down = serving_status(cluster.topology, ranks_of(cluster, decode_0=RankState.FAILED), first, 3000.0)
     assert down.since == 3000.0
+
+
+def test_since_of_a_cluster_that_nobody_watched_is_what_its_ranks_say(cluster: Cluster) -> None:
+    def since(times: Mapping[str, float] | None = None, **states: RankState) -> tuple[str, float | None]:
+        ranks = [
+            replace(rank, since=(times or {}).get(rank.id, rank.since)) for rank in ranks_of(cluster, **states)
+        ]
+        status = serving_status(cluster.topology, ranks, None, 9000.0)
+        return status.word, status.since
+
+    stopped = {rank.replace("/", "_"): RankState.STOPPED for rank in ALL}
+    failed = RankState.FAILED
+    assert since({"decode/2": 1500.0}) == ("SERVING", 1500.0)
+    assert since({"decode/2": 0.0}) == ("SERVING", None)
+    assert since(dict.fromkeys(ALL, 0.0), **stopped) == ("STOPPED", None)  # Never started.
+    assert since({**dict.fromkeys(ALL, 0.0), "p1/0": 1600.0}, **stopped) == ("STOPPED", 1600.0)
+    assert since({"decode/2": 1700.0, "decode/1": 1600.0}, decode_1=failed, decode_2=failed) == ("DOWN", 1600.0)
+    assert since({"p1/0": 1600.0, "p2/0": 1800.0}, p1_0=failed, p2_0=failed) == ("DOWN", 1800.0)
+    assert since(dict.fromkeys(DECODE, 0.0), **{key: stopped[key] for key in stopped if key[0] == "d"}) == (
+        "DOWN", None,
+    )  # fmt: skip
+    assert since({"p1/0": 1600.0}, p1_0=failed) == ("DEGRADED", 1600.0)
+    assert since({"decode/1": 1600.0}, decode_1=RankState.STARTING) == ("STARTING", 1600.0)
+    assert since(p1_0=RankState.UNKNOWN) == ("DEGRADED", None)
+
+
+def test_since_is_found_when_the_last_node_has_answered(cluster: Cluster) -> None:
+    part = serving_status(cluster.topology, ranks_of(cluster, p1_0=RankState.UNKNOWN), None, 2000.0)
+    assert (part.word, part.since) == ("DEGRADED", None)
+    assert serving_status(cluster.topology, ranks_of(cluster), part, 2001.0).since == 1000.0
 
 
 def test_headline_is_the_worst_thing_with_its_first_cause(cluster: Cluster) -> None:

@@ -99,7 +99,10 @@ def healthy(snapshot: Snapshot) -> bool:
 
 
 def as_dict(snapshot: Snapshot) -> dict[str, object]:
-    """Return a snapshot as what `--json` prints: an interface. Times are seconds since the epoch."""
+    """Return a snapshot as what `--json` prints: an interface.
+
+    Times are seconds since the epoch, null when not known.
+    """
     return {
         "schema_version": 1,
         "cluster": snapshot.cluster,
@@ -148,7 +151,7 @@ def _rank(rank: RankStatus) -> dict[str, object]:
         "stage": rank.stage,
         "pid": rank.pid,
         "exit_status": rank.exit_status,
-        "since": rank.since,
+        "since": rank.since or None,
         "flags": list(rank.flags),
         "diagnosis": asdict(rank.diagnosis) if rank.diagnosis is not None else None,
         "health": rank.health,
@@ -232,8 +235,7 @@ def _why(npu: NpuStatus) -> str:
 def _rank_rows(ranks: Sequence[RankStatus]) -> Iterable[Sequence[str]]:
     for rank in sorted(ranks, key=lambda rank: _ORDER.index(rank.state)):
         pid = str(rank.pid) if rank.pid is not None else "-"
-        since = clock_time(rank.since) if rank.state is not RankState.UNKNOWN else "-"
-        yield rank.id, rank.node, rank.state.value, since, pid, rank_note(rank)
+        yield rank.id, rank.node, rank.state.value, clock_time(rank.since or None), pid, rank_note(rank)
 
 
 def rank_note(rank: RankStatus) -> str:

@@ -27,14 +27,23 @@ def clock_time(at: float) -> str:
 
 
 def _failed_rank(ranks: Sequence[RankStatus]) -> Headline | None:
-    failed = sorted((rank for rank in ranks if rank.state is RankState.FAILED), key=lambda rank: rank.since)
+    failed = [rank for rank in ranks if rank.state is RankState.FAILED]
     if not failed:
         return None
-    first = failed[0]
+    first = min(failed, key=_since)
     more = f", and {len(failed) - 1} more" if len(failed) > 1 else ""
-    message = f"{first.id} failed at {clock_time(first.since)}{more}{_why(first)}"
+    message = f"{first.id} failed{_time('at', first)}{more}{_why(first)}"
     cause = first.diagnosis.first_cause if first.diagnosis else ""
     return Headline(message, cause or first.id, "error")
+
+
+def _since(rank: RankStatus) -> float:
+    """Return when it began, for sorting; what is not known comes last."""
+    return rank.since or float("inf")
+
+
+def _time(word: str, rank: RankStatus) -> str:
+    return f" {word} {clock_time(rank.since)}" if rank.since else ""
 
 
 def _why(rank: RankStatus) -> str:
@@ -87,11 +96,11 @@ def _sick_rank(ranks: Sequence[RankStatus]) -> Headline | None:
     sick = [rank for rank in ranks if rank.state in (RankState.STALLED, RankState.UNHEALTHY)]
     if not sick:
         return None
-    first = min(sick, key=lambda rank: rank.since)
+    first = min(sick, key=_since)
     more = f", and {len(sick) - 1} more" if len(sick) > 1 else ""
     what = "requests run but no tokens come" if first.state is RankState.STALLED else f"/health {first.health}"
-    since = clock_time(first.since)
-    return Headline(f"{first.id} {first.state} since {since}{more}: {what}{_diagnosed(first)}", first.id, "error")
+    since = _time("since", first)
+    return Headline(f"{first.id} {first.state}{since}{more}: {what}{_diagnosed(first)}", first.id, "error")
 
 
 def _diagnosed(rank: RankStatus) -> str:

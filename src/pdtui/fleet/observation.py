@@ -200,13 +200,15 @@ def _enter(memory: RankMemory, state: RankState, view: View) -> None:
         return
     first = memory.state is RankState.UNKNOWN
     record = memory.record
-    since = view.now
+    since = 0.0 if first else view.now
     if record is not None and state in (RankState.FAILED, RankState.STOPPED) and record.ended is not None:
         since = record.ended - view.offset
     elif record is not None and state is RankState.STARTING:
         since = record.started - view.offset
     elif record is not None and first and state in (RankState.READY, RankState.UNKEPT, RankState.STALLED):
         since = min(view.now, record.started - view.offset + (memory.last_start_s or 0.0))
+    elif record is not None and first and state in (RankState.STOPPING, RankState.STOPPED):
+        since = view.ours(record.stopped_at) or 0.0
     memory.state, memory.since = state, since
     if state is RankState.STARTING:
         memory.seen_starting = True

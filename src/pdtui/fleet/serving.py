@@ -57,14 +57,11 @@ def serving_status(
     decode = [rank for rank in ranks if rank.role is Role.DECODE]
     usable = usable_ranks(topology, ranks)
     word = _word(prefill, decode, usable)
-    if previous is not None and previous.word == word:
-        since = previous.since
-    elif word == "UNKNOWN":
-        since = None
-    elif word in ("SERVING", "STOPPED") and (previous is None or previous.word == "UNKNOWN"):
-        since = max((rank.since for rank in ranks), default=now)
+    since: float | None
+    if previous is None or previous.since is None:
+        since = _derived(word, prefill, decode, usable)  # Nobody watched: what the ranks' own times say.
     else:
-        since = now
+        since = previous.since if previous.word == word else now if word != "UNKNOWN" else None
     busy = [rank.metrics for rank in decode if rank.metrics is not None]
     return ServingStatus(
         word=word,
@@ -77,6 +74,47 @@ def serving_status(
         tokens_per_s=_total([m.generation_tokens_per_s for m in busy]),
         ttft_s=_mean([m.ttft_s for m in busy]),
     )
+
+
+def _derived(
+    word: ServingWord, prefill: Sequence[RankStatus], decode: Sequence[RankStatus], usable: frozenset[str]
+) -> float | None:
+    """Return since when the ranks' own times say that the word is true; None when they do not say it."""
+    ranks = [*prefill, *decode]
+    if word == "UNKNOWN" or any(rank.state is RankState.UNKNOWN for rank in ranks):
+        return None
+    if word == "STARTING":
+        return min(rank.since for rank in ranks if rank.state is RankState.STARTING) or None
+    if word == "DOWN":
+        ends = [_end_of(role) for role in (prefill, decode) if not any(rank.id in usable for rank in role)]
+        return min(ends, default=0.0) or None
+    if word == "DEGRADED":
+        begun = [min(_usable_since(role, usable)) for role in (prefill, decode)]
+        hurt = min(rank.since for rank in ranks if rank.state is not RankState.READY)
+        return max(hurt, *begun) if hurt and all(begun) else None
+    times = [rank.since for rank in ranks]  # SERVING or STOPPED: with the last rank.
+    return max(times, default=0.0) if all(times) or (word == "STOPPED" and any(times)) else None
+
+
+def _groups(ranks: Iterable[RankStatus]) -> Iterable[list[RankStatus]]:
+    groups: dict[str, list[RankStatus]] = {}
+    for rank in ranks:
+        groups.setdefault(rank.group, []).append(rank)
+    return groups.values()
+
+
+def _usable_since(ranks: Iterable[RankStatus], usable: frozenset[str]) -> Sequence[float]:
+    """Return for each group with usable ranks when the last of them became ready."""
+    return [
+        max(rank.since for rank in members if rank.id in usable)
+        for members in _groups(ranks)
+        if any(rank.id in usable for rank in members)
+    ]
+
+
+def _end_of(ranks: Iterable[RankStatus]) -> float:
+    """Return when the last group of a role without usable ranks was lost; 0: never whole, or not known."""
+    return max((min(rank.since for rank in m if not is_serving(rank)) for m in _groups(ranks)), default=0.0)
 
 
 def _word(prefill: Sequence[RankStatus], decode: Sequence[RankStatus], usable: frozenset[str]) -> ServingWord:

@@ -160,7 +160,7 @@ class RankStatus:
     api_port: int
     state: RankState
     since: float
-    """When it entered this state."""
+    """When it entered this state; 0: not known (never started, or nobody wrote it down)."""
     stage: str = ""
     """While starting: the last milestone, `weights 63 %`."""
     pid: int | None = None

@@ -59,7 +59,7 @@ class Store:
             for node in topology.nodes.values()
         }
         self._order = {rank.id: index for index, rank in enumerate(plan.ranks)}
-        self._ranks = {rank.id: blank_rank(rank, now) for rank in plan.ranks}
+        self._ranks = {rank.id: blank_rank(rank) for rank in plan.ranks}
         self._operations: dict[str, OperationStatus] = {}
         self._events: deque[Event] = deque(maxlen=EVENTS_KEPT)
         self._troubled: set[str] = set()
@@ -226,7 +226,7 @@ class Store:
         self.event(_severity(new.state), new.id, describe_state(new))
 
 
-def blank_rank(rank: RankPlan, now: float) -> RankStatus:
+def blank_rank(rank: RankPlan, since: float = 0.0) -> RankStatus:
     """Return the status of a planned rank that nobody was asked about yet."""
     return RankStatus(
         id=rank.id,
@@ -236,7 +236,7 @@ def blank_rank(rank: RankPlan, now: float) -> RankStatus:
         devices=rank.devices,
         api_port=rank.api_port,
         state=RankState.UNKNOWN,
-        since=now,
+        since=since,
     )
 
 
