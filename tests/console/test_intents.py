@@ -39,7 +39,7 @@ async def test_a_restart_says_what_it_touches_and_cancel_has_the_focus() -> None
 async def test_a_dialog_says_how_to_choose_and_what_enter_means_now(no_color: bool) -> None:
     async with console(FakeFleet.faulty(), no_color=no_color) as screen:
         await screen.press("R")
-        assert "tab, left, right choose   enter does what is marked   esc cancels" in screen.text
+        assert "tab, left, right choose   enter does it   esc cancels" in screen.text
         assert "▸[ Cancel ]" in screen.text
         assert "[ Restart ]" not in screen.text
         await screen.press("right")
@@ -319,5 +319,6 @@ async def test_a_dialog_fits_into_eighty_by_twenty_four() -> None:
         assert "Type deepseek-r1-2p1d to confirm:" in text
         assert "[ Cancel ]" in text
         assert "of 34" in text
+        assert " type the name   tab chooses   enter does it   esc cancels   up, down scroll" in text
         await screen.press("pagedown")
         assert "kill -TERM 4010" in screen.text

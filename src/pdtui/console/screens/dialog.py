@@ -93,9 +93,13 @@ class Dialog(ModalScreen[Result]):
         note = S.more_above_below.format(first=text.top + 1, last=text.top + room, total=wanted)
         title = Title(self.title_text, note=note if wanted > room else "")
         bar.show(rule(title, self.look, width, focused=True))
-        hints = [*([S.hint_scrolls] if wanted > room else []), *self.hints()]
         below = self.query_one("#dialog-hint", Bar)
-        below.show(below.line().add(f" {'   '.join(hints)}", self.look.styles.key_label))
+        line, gap = below.line(), " "
+        for hint in [*self.hints(), *([S.hint_scrolls] if wanted > room else [])]:
+            if line.length + len(gap) + len(hint) <= width:
+                line.add(f"{gap}{hint}", self.look.styles.key_label)
+                gap = "   "
+        below.show(line)
 
     def action_scroll(self, by: int) -> None:
         """Scroll the text."""
@@ -208,7 +212,7 @@ class ConfirmScreen(Dialog[Intent]):
     def hints(self) -> Sequence[str]:
         """Where a name is wanted, typing comes first."""
         if self.choice.preview.needs_name:
-            return (S.hint_name, S.hint_choose, S.hint_enter, S.hint_cancels)
+            return (S.hint_name, S.hint_choose_typing, S.hint_enter, S.hint_cancels)
         return super().hints()
 
     def buttons(self) -> ComposeResult:
