@@ -15,6 +15,7 @@ from pdtui.clock import Clock
 from pdtui.errors import AgentError, AgentLost
 from pdtui.fleet.handle import LogLine
 from pdtui.fleet.logs import read_tail
+from pdtui.fleet.lost import lost_to, seen_since, stopped_mate
 from pdtui.fleet.snapshot import Diagnosis, NodeStatus, RankState, RankStatus
 from pdtui.readings.signature_table import Weight
 from pdtui.readings.signatures import match_line
@@ -30,7 +31,6 @@ WINDOW = 900.0
 _LINE_LIMIT = 400
 _ILL = "npu-failed"
 _KILLED = "killed"
-_STOPPED = "stopped"
 
 _EXCEPTION = re.compile(r"(?:[a-zA-Z_]\w*\.){0,8}[A-Z]\w*(?:Error|Exception|Interrupt|Exit)(?:: ?(?P<said>.*))?$")
 _OPENS_LIST = re.compile(r"validation errors? for \w+\s*$")
@@ -285,30 +285,9 @@ def _trouble(rank: RankStatus, node: NodeStatus) -> tuple[str, Reason] | None:
     return None
 
 
-def _stopped_mate(rank: RankStatus, mates: Iterable[RankStatus], now: float) -> RankStatus | None:
-    """Return the rank of its group whose end was asked for while this one ran, shortly before it broke."""
-    begun, end = rank.started or 0.0, rank.ended or now
-    found = [
-        mate
-        for mate in mates
-        if mate.id != rank.id and mate.stopped_at is not None and max(begun, end - WINDOW) < mate.stopped_at <= end
-    ]
-    return min(found, key=lambda mate: mate.stopped_at or 0.0, default=None)
-
-
 def _explained(clues: Iterable[_Clue], before: float) -> bool:
     """Return whether something was wrong with a rank itself before that time."""
     return any(clue.weight is Weight.CAUSE and clue.at < before for clue in clues)
-
-
-def _lost_to(mate: RankStatus) -> Diagnosis:
-    by = f" by {mate.stopped_by}" if mate.stopped_by else ""
-    return Diagnosis(
-        f"lost its group: {mate.id} was stopped{by}",
-        mate.id,
-        signature=_STOPPED,
-        remedy=f"a MoE group lives and dies together: restart {mate.group}",
-    )
 
 
 _WRONG = (RankState.FAILED, RankState.UNHEALTHY, RankState.STALLED)
@@ -395,16 +374,16 @@ class Diagnostician:
         troubles = ((other.id, _trouble(other, nodes[other.node])) for other in mates if other.node in nodes)
         sick = {name: trouble for name, trouble in troubles if trouble is not None}
         clues = await self._clues(tails, offsets)
-        asked_for = _stopped_mate(rank, mates, self._clock.wall()) if self._together else None
+        asked_for = stopped_mate(rank, mates, self._clock.wall(), window=WINDOW) if self._together else None
         if asked_for is not None and not _explained(clues.get(rank_id, ()), asked_for.stopped_at or 0.0):
-            return _lost_to(asked_for), True
+            return lost_to(asked_for, rank), True
         found = _judge(clues, tails, exits, sick).get(rank_id)
         alone = len(mates) == 1
         # A mate that was not asked yet, or that dies of the same, may hold the cause of an error like any other.
         settled = all(other.state in _WRONG or other.state in _ENDED for other in mates)
         plain = found is not None and bool(found.line and not found.signature) and settled
         said = found is not None and bool(found.first_cause or found.remedy or plain)
-        asked = all(other.state is not RankState.UNKNOWN for other in mates)
+        asked = seen_since(mates, (rank.ended or 0.0) if self._together else 0.0)
         certain = alone or found is None or (said and asked)
         return found, certain
 
