@@ -462,3 +462,23 @@ async def test_times_that_are_not_known_are_not_made_up() -> None:
         await screen.press("d")
         for wrong in ("d00h", "d08h", "20833d"):
             assert wrong not in screen.text
+
+
+async def test_a_headline_leads_to_its_rank_also_when_the_filter_hides_it() -> None:
+    async with console(FakeFleet.faulty()) as screen:
+        await screen.press("slash")
+        await screen.type("p1")
+        await screen.press("enter", "enter")
+        assert screen.app.main.ranks.rank == "decode/9"
+        assert screen.app.main.selection.rank == "decode/9"
+
+
+async def test_a_move_of_the_list_that_comes_after_a_jump_into_the_grid_does_not_undo_it() -> None:
+    fleet = FakeFleet.faulty()
+    with_idle_npus(fleet)
+    async with console(fleet) as screen:
+        screen.app.main.ranks.action_end(1)
+        screen.app.main.go_to_subject("node3/9")
+        await screen.pilot.pause()
+        selection = screen.app.main.selection
+        assert (selection.node, selection.npu, selection.rank) == ("node3", 9, "")

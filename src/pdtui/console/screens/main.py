@@ -182,10 +182,13 @@ class ClusterView(PaintedScreen):
             self.paint_chrome()
 
     @on(RankList.Moved)
-    def _rank_moved(self, event: RankList.Moved) -> None:
+    def _rank_moved(self) -> None:
+        # The message may be older than a jump: what counts is where the cursors are now.
+        if self.selection.area == "npus" and not self.typing:
+            return
         if self.selection.area == "ranks" and not self.test.asking:
             self.close_test()
-        self.select_rank(event.rank)
+        self.select_rank(self.ranks.rank)
 
     @on(NpuGrid.Moved)
     def _npu_moved(self, event: NpuGrid.Moved) -> None:
