@@ -21,13 +21,14 @@ from typing import Any
 
 import pytest
 
-from pdtui.cli.actions import in_short, no_rank
+from pdtui.cli.actions import confirm, dry_run, in_short, no_rank
 from pdtui.cli.ask import Printer, trace_line
 from pdtui.cli.status import as_dict, as_text, healthy
+from pdtui.fleet.intents import StartRanks, StopRanks
 from pdtui.fleet.snapshot import Diagnosis, NodeState, NpuStatus, RankState
 from pdtui.proxy.interface import AskProgress
 from pdtui.readings.verdict import Reason, Verdict
-from tests.fleet.cluster import Cluster
+from tests.fleet.cluster import ALL, Cluster
 
 FILE = """
 pdtui: 1
@@ -178,6 +179,24 @@ def test_start_status_logs_restart_stop(box: Box) -> None:
         "start", "start ended", "restart", "restart ended", "stop", "stop ended",
     ]  # fmt: skip
     assert entries[0]["reason"] == "first day"
+
+
+async def test_what_follows_a_stop_is_said_before_it_is_done(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    cluster = Cluster(tmp_path)
+    follows = "The other 3 ranks of decode will fail: a MoE group lives and dies together."
+    intent = StopRanks(("decode/3",))
+    async with cluster.fleet() as fleet:
+        await cluster.drive(fleet.wait(await fleet.submit(StartRanks(ALL))))
+        assert await cluster.drive(dry_run(fleet, intent, as_json=False)) == 0
+        assert follows in capsys.readouterr().err
+        assert await cluster.drive(confirm(fleet, intent)) == ""
+        assert follows in capsys.readouterr().err
+        assert cluster.states(fleet)["decode/3"] is RankState.READY
+        await cluster.drive(fleet.wait(await fleet.submit(StopRanks(ALL))))
+        assert await cluster.drive(dry_run(fleet, StartRanks(("decode/3",)), as_json=False)) == 1
+        assert "blocked: group:decode: decode comes up only as a whole" in capsys.readouterr().err
 
 
 def test_followed_log_ends_when_nobody_reads_it(box: Box) -> None:
