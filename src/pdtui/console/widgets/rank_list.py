@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from rich.cells import cell_len
 from textual import events
@@ -30,11 +29,8 @@ class RankList(RowView):
 
     BINDINGS = bindings("ranks")
 
-    @dataclass
     class Moved(Message):
-        """The operator moved the cursor to a rank."""
-
-        rank: str
+        """The operator moved the cursor to a rank, `rank`."""
 
     def __init__(self, look: Look, *, id: str | None = None) -> None:  # noqa: A002
         super().__init__(look, id=id)
@@ -127,7 +123,7 @@ class RankList(RowView):
 
     def moved(self) -> None:
         """Tell the screen."""
-        self.post_message(self.Moved(self.rank))
+        self.post_message(self.Moved())
 
     def on_click(self, event: events.Click) -> None:
         """Put the cursor where the mouse points."""
