@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import os
 import shutil
+import signal
 import tempfile
 import time
 import uuid
@@ -30,6 +31,9 @@ settings.load_profile("pdtui")
 
 def pytest_configure(config: pytest.Config) -> None:
     """Take the user's terminal, locale, SSH agent, proxies and files away before anything of ours is imported."""
+    # In the background and under nohup a shell has these ignored, and every child would inherit that.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    signal.signal(signal.SIGHUP, signal.SIG_DFL)
     for name in list(os.environ):
         if name.startswith(("LC_", "TEXTUAL", "XDG_", "TMUX", "SSH_")) or name.lower().endswith("_proxy"):
             del os.environ[name]

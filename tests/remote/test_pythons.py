@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import pwd
 import shutil
 import subprocess
 from pathlib import Path
@@ -17,12 +19,12 @@ from tests.support.waiting import eventually
 
 FOLDER = Path(pdtui.remote.__file__).parent
 VERSIONS = ["3.6", "3.7", "3.8", "3.9", "3.10", "3.11", "3.12", "3.13"]
-REAL_HOME = Path("~").expanduser()
+PYENV = Path(os.environ.get("PYENV_ROOT") or Path(pwd.getpwuid(os.getuid()).pw_dir, ".pyenv"))
 
 
 def interpreter(version: str) -> str:
     """Return the path of a Python; skip when it is not here."""
-    installed = sorted((REAL_HOME / ".pyenv" / "versions").glob(f"{version}.*/bin/python3"))
+    installed = sorted((PYENV / "versions").glob(f"{version}.*/bin/python3"))
     if installed:
         return str(installed[-1])
     found = shutil.which(f"python{version}")
