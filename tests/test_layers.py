@@ -21,7 +21,7 @@ ALLOWED = {
     "console": {"fleet", "proxy", "remote", "readings", "topology"},
     "cli": {"console", "fleet", "proxy", "sim", "remote", "readings", "topology"},
 }
-"""Package -> packages below it that it may import (DESIGN, «the house»; proxy, sim and remote are neighbours)."""
+"""Package -> packages below it that it may import (proxy, sim and remote are neighbours)."""
 
 UNPLANNED = {"planner", "plan", "ports", "script"}
 """Modules of topology that the simulator must not know, or it would confirm every formula's bug."""

@@ -14,7 +14,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class Pace:
-    """How often what is asked, in seconds (`hccn.md` 7.1)."""
+    """How often what is asked, in seconds; a call of the tools takes 0.4 to 1 s on a real server."""
 
     table: float = 10.0
     network: float = 15.0
@@ -37,7 +37,7 @@ class Pace:
 
 @dataclass(slots=True)
 class Breaker:
-    """Stops asking where a tool hangs, or blocked processes would pile up on the node (`hccn.md` 7.3)."""
+    """Stops asking where a tool hangs, or processes blocked in the driver would pile up on the node."""
 
     threshold: int = 2
     first: float = 20.0

@@ -1,7 +1,8 @@
 """What a vendor tool answered, and whether it is an answer at all.
 
 hccn_tool's exit status is the low byte of a code from five families, and both tools print some of their
-errors on stdout, so the text decides before the status does (`hccn.md` 0, 2.3 to 2.5).
+errors on stdout, so the text decides before the status does (the tools' published
+source, hicann/driver).
 """
 
 from __future__ import annotations
@@ -75,7 +76,7 @@ class Reading(Generic[T_co]):
 
 
 _NOISE = re.compile(r"^(?:\[WARNING\].*|DrvMngGetConsoleLogLevel failed.*|[|+].*)$", re.MULTILINE)
-"""Lines that are no answer (2.2, 2.4), and table rows, whose cells hold names that others chose."""
+"""Lines that are no answer, and table rows, whose cells hold names that others chose."""
 
 _CLASSES: tuple[tuple[Failure, re.Pattern[str]], ...] = tuple(
     (failure, re.compile(pattern, re.IGNORECASE))
@@ -107,7 +108,7 @@ _CLASSES: tuple[tuple[Failure, re.Pattern[str]], ...] = tuple(
 def failure_of(answer: Answer) -> Failure | None:
     """Return why an answer is unusable, or None when it is worth reading.
 
-    The order is that of `hccn.md` 2.5: a time-out, the shell's and loader's words, the driver's, then the
+    The order matters: a time-out, the shell's and loader's words, the driver's, then the
     tools' own, then a status other than 0, then silence.
     """
     if answer.timed_out or answer.status in (124, 137):

@@ -1,8 +1,8 @@
 """What is asked of a node's vendor tools, as argv: queries that change no state, and nothing else.
 
 hccn_tool's `-s`, `-c`, `-t` and `-cfg recovery`, and npu-smi's `set`, `clear`, `upgrade` and `-t reset` change
-state; `-ping` and `-hccs_ping` inject traffic; `info proc` and `info watch` never end (`hccn.md` 0, 10).
-The tools are called by bare name; whoever runs them sets PATH, LD_LIBRARY_PATH and LC_ALL (2.1).
+state; `-ping` and `-hccs_ping` inject traffic; `info proc` and `info watch` never end.
+The tools are called by bare name; whoever runs them sets PATH, LD_LIBRARY_PATH and LC_ALL.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ QUERIES: Mapping[Platform, tuple[Query, ...]] = {
     "a5": (Query.TABLE, Query.VNIC, Query.TLS),
     "cpu": (),
 }
-"""What makes sense on a platform. A5 asks links by port, after a discovery that is not made here (3.15)."""
+"""What makes sense on a platform. A5 asks links by port, after a discovery that is not made here."""
 
 
 def argv_of(query: Query, platform: Platform, device: int | None = None) -> tuple[str, ...]:

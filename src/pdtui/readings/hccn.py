@@ -1,6 +1,7 @@
 """Answers of `hccn_tool` for one device: pure functions from an answer to a reading.
 
-Formats: `hccn.md` 3 (A1, A2, A3); the A5 answers of the same queries have the same lines.
+Formats: recorded output of A1, A2 and A3 servers and the published source of hccn_tool (hicann/driver);
+the A5 answers of the same queries have the same lines.
 """
 
 from __future__ import annotations
@@ -19,21 +20,21 @@ UpDown = Literal["UP", "DOWN"]
 
 @dataclass(frozen=True, slots=True)
 class Link:
-    """The RoCE port (3.1)."""
+    """The RoCE port (`-link -g`)."""
 
     status: UpDown
 
 
 @dataclass(frozen=True, slots=True)
 class NetHealth:
-    """The device's own probe of its detect address (3.2)."""
+    """The device's own probe of its detect address (`-net_health -g`)."""
 
     word: str
 
 
 @dataclass(frozen=True, slots=True)
 class Vnic:
-    """The port of the HCCS plane (3.6)."""
+    """The port of the HCCS plane (`-vnic -g`)."""
 
     status: UpDown
     address: str
@@ -42,7 +43,7 @@ class Vnic:
 
 @dataclass(frozen=True, slots=True)
 class Address:
-    """The RoCE address (3.5)."""
+    """The RoCE address (`-ip -g`)."""
 
     address: str
     netmask: str
@@ -50,7 +51,7 @@ class Address:
 
 @dataclass(frozen=True, slots=True)
 class Gateway:
-    """The default gateway (3.4)."""
+    """The default gateway (`-gateway -g`)."""
 
     address: str
     interface: str
@@ -58,14 +59,14 @@ class Gateway:
 
 @dataclass(frozen=True, slots=True)
 class NetDetect:
-    """What the net health probe pings (3.3); empty when unset."""
+    """What the net health probe pings (`-netdetect -g`); empty when unset."""
 
     address: str
 
 
 @dataclass(frozen=True, slots=True)
 class Tls:
-    """The TLS switch, which must be equal over all NPUs of a job (3.7)."""
+    """The TLS switch, which must be equal over all NPUs of a job (`-tls -g`)."""
 
     enabled: bool
     preconfigured: bool | None
@@ -83,7 +84,7 @@ class LinkRecord:
 
 @dataclass(frozen=True, slots=True)
 class LinkStat:
-    """How often a link changed (3.10); newest record first."""
+    """How often a link changed (`-link_stat -g`); newest record first."""
 
     up_count: int
     down_count: int | None
@@ -93,7 +94,7 @@ class LinkStat:
 
 @dataclass(frozen=True, slots=True)
 class Lldp:
-    """The switch port that a device hears (3.13)."""
+    """The switch port that a device hears (`-lldp -g`)."""
 
     interface: str
     system: str

@@ -1,4 +1,4 @@
-"""From an NPU's readings to one verdict, with the reasons for it (`hccn.md` 3, 5.1, 6).
+"""From an NPU's readings to one verdict, with the reasons for it.
 
 Planes are judged apart and the worst counts; a plane that is not deployed counts for nothing. On A3 the HCCS
 plane (vnic) decides, and RoCE is n/a when it is configured on no NPU. What is not known is neither good nor bad.
@@ -21,7 +21,7 @@ from pdtui.topology.model import Platform
 T = TypeVar("T")
 
 HOT_C = 85.0
-"""Above this for two readings in a row a chip throttles (5.5)."""
+"""Above this for two readings in a row a chip throttles (field guides' figure)."""
 
 _SEVERITY = {
     Verdict.NA: 0,
@@ -239,7 +239,7 @@ _HEALTH_WORDS: Mapping[str, tuple[Verdict, str]] = {
     "thread error": (Verdict.UNKNOWN, "the probe does not run"),
     "detect ip set": (Verdict.DEGRADED, "the detect address is being set"),
 }
-"""Words of `-net_health` (3.2) with the link UP; anything else is unknown."""
+"""Words of `-net_health` with the link UP; anything else is unknown."""
 
 
 def _in_vnic_range(netdetect: NetDetect | None) -> bool:

@@ -1,4 +1,4 @@
-"""The table of `npu-smi info`: chips and the processes on them (`hccn.md` 5.1).
+"""The table of `npu-smi info`: chips and the processes on them, as recorded on many servers.
 
 Frames are 93 to 116 columns wide and rules mean nothing, so rows are split at `|` and read by their order:
 card row, chip row, card row, ... until the process section.

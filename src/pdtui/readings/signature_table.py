@@ -1,6 +1,6 @@
 """The known lines, as data. What they are and how they are matched: `signatures`.
 
-Gathered from the servers' sources, captured logs and reports (`vllm_ascend.md` 7.2, `signatures.tsv`). Summaries
+Gathered from the servers' sources, captured logs and reports. Summaries
 may name groups of their pattern; `[ ... {group} ... ]` is left out when the group is not there.
 """
 

@@ -1,6 +1,7 @@
 """Lines of a vLLM server's log: where and when, how bad, which start-up milestone, how much throughput.
 
-Wording: `vllm_ascend.md` 7.1 and captured start-up logs. Lines come cleaned, without their newline.
+Wording: the sources of vLLM and vLLM-Ascend, and captured start-up logs.
+Lines come cleaned, without their newline.
 """
 
 from __future__ import annotations

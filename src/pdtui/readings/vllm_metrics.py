@@ -1,6 +1,7 @@
 """/metrics of a vLLM server: the few series that say how it works, under their old and new names.
 
-Series and versions: `vllm_ascend.md` 6.2. Labels come in any order, counters with or without `_total`.
+Series: vLLM's `v1/metrics/loggers.py`, old and new names.
+Labels come in any order, counters with or without `_total`.
 """
 
 from __future__ import annotations

@@ -92,7 +92,7 @@ class TopologyFile:
 
     @property
     def vllm_version(self) -> str:
-        """Version of vLLM that goes with the file's vllm-ascend: the same number (versioning_policy.md)."""
+        """Version of vLLM that goes with the file's vllm-ascend: the same number (its versioning policy)."""
         value = _get(self._tree, "vllm_ascend")
         text = value.value if isinstance(value, yaml.ScalarNode) else ""
         return re.match(r"\d+(\.\d+)*|", text.lstrip("v"))[0] or "0.23.0"  # type: ignore[index]
