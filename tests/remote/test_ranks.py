@@ -30,6 +30,23 @@ def marked(cluster: str, rank: str = "decode/0") -> list[int]:
     return carriers(f"PDTUI_RANK={cluster}:{rank}\n")
 
 
+async def settled(cluster: str, rank: str = "decode/0") -> None:
+    """Wait until a rank has become its last program, and see that it is one process.
+
+    While it turns from the login shell into its script and from that into its program, the kernel shows for a
+    moment no variables at all.
+    """
+
+    def probe() -> bool:
+        try:
+            return [Path(f"/proc/{pid}/comm").read_text() for pid in marked(cluster, rank)] == ["sleep\n"]
+        except OSError:  # It ended between the two looks.
+            return False
+
+    await eventually(probe, what=f"one process of {rank}")
+    assert len(marked(cluster, rank)) == 1
+
+
 async def only(agent: AgentClient, cluster: str) -> RankRecord:
     """Return the record of the cluster's only rank."""
     (record,) = await agent.ranks(cluster)
@@ -224,7 +241,7 @@ async def test_a_stop_does_not_touch_a_newer_start(connect: Connect, cluster: st
         while (await two.start_rank(spec(cluster))).outcome != "started":
             pass
         await stop
-        assert len(marked(cluster)) == 1
+        await settled(cluster)
 
 
 async def test_killing_the_agent_during_a_start_leaves_one_rank(connect: Connect, cluster: str) -> None:
@@ -237,7 +254,7 @@ async def test_killing_the_agent_during_a_start_leaves_one_rank(connect: Connect
         await asyncio.gather(task, return_exceptions=True)
         other = await connect()
         await other.start_rank(spec(cluster, rank=f"decode/{attempt}"))
-        assert len(marked(cluster, f"decode/{attempt}")) == 1
+        await settled(cluster, f"decode/{attempt}")
 
 
 @pytest.mark.parametrize(
@@ -262,6 +279,7 @@ async def test_processes_without_their_folder_are_still_seen_and_stopped(connect
 
     agent = await connect()
     record = (await agent.start_rank(spec(cluster))).record
+    await settled(cluster)
     shutil.rmtree(Path(record.log).parent.parent)
     lost = await only(agent, cluster)
     assert (lost.state, lost.rank, lost.processes) == (ProcessState.UNKEPT, "decode/0", (record.pid,))
