@@ -324,9 +324,7 @@ async def test_format_1_is_read_for_ever(connect: Connect, cluster: str) -> None
     assert (await agent.stop_rank(cluster, "prefill/1", grace=1, by="x")).outcome == "not_running"
 
 
-async def in_small_disk(
-    stack_state: Path, options: str, cluster: str
-) -> tuple[LocalTransport, AgentClient]:  # pragma: no cover - helper of the two tests below
+async def in_small_disk(stack_state: Path, options: str, cluster: str) -> tuple[LocalTransport, AgentClient]:
     """Start an agent whose state directory is a file system of its own."""
     local = LocalTransport(SystemClock())
     mount = f'mount -t tmpfs -o {options} none "$0" && exec "$@"'

@@ -38,11 +38,8 @@ class Glyphs:
     rule: str
     pipe: str
     tee: str
-    separator: str
     ellipsis: str
     """One cell, except in `narrow` and `ascii` (two)."""
-    arrow: str
-    """One or two cells."""
 
     def verdict(self, verdict: Verdict) -> str:
         """Return the sign of an NPU's verdict; blank where it does not apply."""
@@ -88,9 +85,7 @@ UNICODE = Glyphs(
     rule="─",
     pipe="│",
     tee="┬",
-    separator="·",
     ellipsis="…",
-    arrow="→",
 )
 NARROW = Glyphs(
     name="narrow",
@@ -109,9 +104,7 @@ NARROW = Glyphs(
     rule="-",
     pipe="|",
     tee="+",
-    separator="-",
     ellipsis="..",
-    arrow="->",
 )
 ASCII = Glyphs(
     name="ascii",
@@ -130,9 +123,7 @@ ASCII = Glyphs(
     rule="-",
     pipe="|",
     tee="+",
-    separator="-",
     ellipsis="..",
-    arrow="->",
 )
 
 

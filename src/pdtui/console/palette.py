@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Protocol, runtime_checkable
 
 from textual.command import DiscoveryHit, Hit, Hits, Provider
@@ -52,15 +53,15 @@ class ConsoleCommands(Provider):
         for action in ACTIONS:
             offer = action.available(situation)
             if offer.enabled and action.id not in ("palette", "interrupt"):
-                yield offer.label, lambda name=action.id: screen.run_action_id(name), action.shown_key  # type: ignore[misc]
+                yield offer.label, partial(screen.run_action_id, action.id), action.shown_key
         for group in dict.fromkeys(rank.group for rank in situation.snapshot.ranks):
-            yield S.jump_group.format(name=group), lambda name=group: screen.show_filter(f"group:{name}"), ""  # type: ignore[misc]
+            yield S.jump_group.format(name=group), partial(screen.show_filter, f"group:{group}"), ""
         for node in situation.snapshot.nodes:
-            yield S.jump_node.format(name=node.name), lambda name=node.name: screen.go_to_subject(name), ""  # type: ignore[misc]
+            yield S.jump_node.format(name=node.name), partial(screen.go_to_subject, node.name), ""
         for rank in situation.snapshot.ranks:
-            yield S.jump_rank.format(name=rank.id), lambda name=rank.id: screen.go_to_subject(name), ""  # type: ignore[misc]
+            yield S.jump_rank.format(name=rank.id), partial(screen.go_to_subject, rank.id), ""
         for theme in screen.theme_names():
-            yield S.palette_theme.format(name=theme), lambda name=theme: screen.use_theme(name), ""  # type: ignore[misc]
+            yield S.palette_theme.format(name=theme), partial(screen.use_theme, theme), ""
 
     async def discover(self) -> Hits:
         """Offer everything before a word is typed, except for the many ranks."""

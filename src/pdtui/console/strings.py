@@ -128,7 +128,6 @@ class Strings:
     retry: str = "{state}, try {n}"
     retry_in: str = "try {n} in {t}"
     npu_line: str = "{node} NPU {npu}"
-    no_npus: str = "no NPUs on this platform"
     raw_output: str = "i: raw output"
     try_again: str = "c: try again"
     never_polled: str = "not read yet"
@@ -218,7 +217,6 @@ class Strings:
     log_gap: str = "{n} lines not shown"
     log_no_error: str = "No error in the lines held."
     log_no_match: str = "Not found: {text}"
-    log_bad_pattern: str = "No usable pattern: {error}"
     copied: str = "{n} lines sent to the terminal's clipboard (in tmux: set-clipboard on)"
     copied_cut: str = "the last {n} lines that fit were sent to the clipboard; o writes all to a file"
     saved: str = "{n} lines written to {path}"
@@ -245,10 +243,7 @@ class Strings:
     test_helps_stopped: str = "esc S starts what is stopped ({ranks})"
 
     # operations
-    operation_running: str = "{verb} {targets}"
-    operation_took: str = "took {t}"
     operation_by: str = "by {who}"
-    operation_failed: str = "failed: {error}"
     operation_states: Mapping[str, str] = field(
         default_factory=lambda: {
             "running": "running",
@@ -282,9 +277,7 @@ class Strings:
     why_none_running: str = "nothing of it runs"
     why_unmanaged: str = "not started by pdtui"
     why_no_operation: str = "no operation runs"
-    why_no_marks_here: str = "marks are set in the list of ranks"
     why_no_rank: str = "no rank is selected"
-    why_nothing_wrong: str = "nothing is wrong"
     offer_next_match: str = "next match"
     offer_previous_match: str = "previous match"
     offer_cancel_answer: str = "cancel the answer"

@@ -95,7 +95,8 @@ class TopologyFile:
         """Version of vLLM that goes with the file's vllm-ascend: the same number (its versioning policy)."""
         value = _get(self._tree, "vllm_ascend")
         text = value.value if isinstance(value, yaml.ScalarNode) else ""
-        return re.match(r"\d+(\.\d+)*|", text.lstrip("v"))[0] or "0.23.0"  # type: ignore[index]
+        found = re.match(r"\d+(\.\d+)*", text.lstrip("v"))
+        return found[0] if found else "0.23.0"
 
     @property
     def setup(self) -> tuple[str, ...]:
