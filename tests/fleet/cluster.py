@@ -25,6 +25,7 @@ name: {name}
 platform: {platform}
 vllm_ascend: "0.22.1rc1"
 safety: {{protected: {protected}}}
+start: {start}
 model: {{path: /models/r1, served_name: ds_r1, kind: moe}}
 kv: {{connector: MooncakeConnectorV1}}
 nodes:
@@ -52,7 +53,13 @@ DECODE = ALL[2:]
 
 def write_file(folder: Path, **changes: object) -> Path:
     """Write the cluster's file."""
-    values: dict[str, object] = {"name": "tiny", "platform": "a3", "protected": "false", "max_model_len": 40000}
+    values: dict[str, object] = {
+        "name": "tiny",
+        "platform": "a3",
+        "protected": "false",
+        "start": "{}",
+        "max_model_len": 40000,
+    }
     path = folder / "cluster.yaml"
     path.write_text(FILE.format(**{**values, **changes}))
     return path

@@ -318,7 +318,8 @@ async def test_start_that_takes_too_long_leaves_ranks_as_they_are(cluster: Clust
     async with cluster.fleet(ready_deadline=120) as fleet:
         done = await start(cluster, fleet)
         assert done.state == "failed"
-        assert steps(done)["p1/0"][1] == "not ready within 2 min; left as it is"
+        words = "not ready within 2 min, stage: no line of its log says how far it is; left as it is"
+        assert steps(done)["p1/0"][1] == words
         assert set(cluster.states(fleet).values()) == {RankState.STARTING}
 
 

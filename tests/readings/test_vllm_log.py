@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import calendar
+import time
 
 import pytest
 from hypothesis import given
@@ -42,6 +43,22 @@ def test_every_captured_start_goes_through_its_stages_in_order_to_ready(name: st
     expected = [stage for stage in ALL if stage not in optional] + ["API server", "ready"]
     seen = [stage for stage in stages(log(name).encode()) if stage != "weights 0 %"]
     assert seen == expected
+
+
+@pytest.mark.parametrize("zone", [0, 8 * 3600, -5 * 3600, 5.75 * 3600])
+def test_milestone_has_the_time_that_its_log_says_on_the_node_s_clock(zone: float) -> None:
+    """Lines carry local time without a zone; what counts is when, for whoever reads the log and whenever."""
+    started = NOW - 120.0
+    local = time.strftime("%m-%d %H:%M:%S", time.gmtime(NOW + zone))
+    later = time.strftime("%m-%d %H:%M:%S", time.gmtime(NOW + 60 + zone))
+    reader = StageReader(started)
+    assert reader.since is None
+    reader.feed(f"INFO {local} [core.py:1] Initializing a V1 LLM engine")
+    assert reader.since == NOW
+    reader.feed(f"INFO {later} [runner.py:1] Starting to load model /models/x")
+    for percent in (10, 20):  # A bar carries no time and is one milestone.
+        reader.feed(f"Loading safetensors checkpoint shards:  {percent}% Completed")
+    assert (reader.stage, reader.since) == ("weights 20 %", NOW + 60)
 
 
 @pytest.mark.parametrize(

@@ -134,6 +134,32 @@ def test_runtime() -> None:
     assert topology().runtime.exec_prefix == ()
 
 
+def test_start_takes_durations_as_people_write_them() -> None:
+    plain = topology().start
+    assert (plain.stagger, plain.deadline, plain.warm_up) == (0.5, 3600.0, True)
+    given = topology(
+        ("name: small", "name: small\nstart: {stagger: 250ms, deadline: 40min, warm_up: false}")
+    ).start
+    assert (given.stagger, given.deadline, given.warm_up) == (0.25, 2400.0, False)
+    assert topology(("name: small", "name: small\nstart: {stagger: 2, deadline: 1.5h}")).start.deadline == 5400.0
+
+
+@pytest.mark.parametrize(
+    ("start", "said"),
+    [
+        ("{stagger: soon}", "duration"),
+        ("{stagger: true}", "duration"),
+        ("{stagger: 5min}", "at most 60"),
+        ("{deadline: 0}", "greater than 0"),
+        ("{deadline: -3s}", "duration"),
+        ("{staggered: 2s}", "did you mean `stagger`"),
+    ],
+)
+def test_start_that_makes_no_sense_is_refused(start: str, said: str) -> None:
+    findings = loaded(changed(("name: small", f"name: small\nstart: {start}"))).findings
+    assert [said in finding.message for finding in findings if str(finding.severity) == "error"] == [True]
+
+
 @pytest.mark.parametrize(
     ("devices", "expected"),
     [

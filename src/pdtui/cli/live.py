@@ -14,7 +14,6 @@ import click
 from pdtui.clock import SystemClock
 from pdtui.fleet.fleet import Fleet
 from pdtui.fleet.snapshot import NodeStatus
-from pdtui.fleet.starting import READY_DEADLINE
 from pdtui.topology.load import load_checked
 from pdtui.topology.planner import make_plan
 
@@ -38,11 +37,12 @@ def with_fleet(
     read_only: bool = False,
     wait: float = SETTLE,
     npus: bool = True,
-    ready_deadline: float = READY_DEADLINE,
+    ready_deadline: float | None = None,
 ) -> int:
     """Load a file, watch its cluster until all nodes have answered (or `wait` seconds), and do `work`.
 
-    `npus` waits for first NPU readings too. Nodes that gave no answer are named on stderr. Raises `FileError`.
+    `npus` waits for first NPU readings too; `ready_deadline` takes the place of the file's. Nodes that gave no
+    answer are named on stderr. Raises `FileError`.
     """
     topology = load_checked(file)
     plan = make_plan(topology)

@@ -6,8 +6,6 @@ from pathlib import Path
 
 import click
 
-from pdtui.fleet.starting import READY_DEADLINE
-
 file = click.argument("file", type=click.Path(path_type=Path))
 
 as_json = click.option("--json", "as_json", is_flag=True, help="Print the result as JSON.")
@@ -35,8 +33,7 @@ grace = click.option(
 timeout = click.option(
     "--timeout",
     type=click.FloatRange(min=1),
-    default=READY_DEADLINE,
-    show_default=True,
+    default=None,
     metavar="SECONDS",
-    help="How long a rank may take until it is ready.",
+    help="How long a rank may take until it is ready; default: the file's start.deadline, else an hour.",
 )

@@ -34,7 +34,7 @@ def command(
     override: tuple[str, ...],
     confirm: str,
     grace: float,
-    timeout: float,
+    timeout: float | None,
     as_json: bool,
 ) -> int:
     """Restart ranks of FILE and wait until they are ready. A rank of a MoE group means its whole group.

@@ -27,7 +27,7 @@ def command(
     dry_run: bool,
     reason: str,
     override: tuple[str, ...],
-    timeout: float,
+    timeout: float | None,
     as_json: bool,
 ) -> int:
     """Start ranks of FILE that do not run, and wait until they are ready. Without a TARGET: all.

@@ -51,7 +51,8 @@ def describe_rank(rank: RankStatus, plan: Plan, now: float) -> list[Row]:
     rows = [heading(f"{rank.id}  {rank.role.value}")]
     rows += _field(S.state, f"{state}  {elapsed(now, rank.since)}")
     rows += diagnosis_rows(rank)
-    rows += _field(S.stage, rank.stage)
+    since = f"  {elapsed(now, rank.stage_since)}" if rank.stage and rank.stage_since else ""
+    rows += _field(S.stage, f"{rank.stage}{since}")
     rows += _field(S.health, f"{rank.health}  ({clock_time(rank.observed_at)})" if rank.health else "")
     rows += _field(S.node, f"{rank.node}  {planned.host if planned else ''}")
     rows += _field(S.devices, device_list(rank.devices))

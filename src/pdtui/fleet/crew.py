@@ -44,6 +44,8 @@ class Crew:
     _all: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(AT_ONCE))
     _nodes: dict[str, asyncio.Semaphore] = field(default_factory=dict)
     _ranks: dict[str, asyncio.Lock] = field(default_factory=dict)
+    _next_start: dict[str, float] = field(default_factory=dict)
+    """By node: when its next rank may be started, on the monotonic clock."""
 
     def watcher_of(self, rank_id: str) -> RankWatcher:
         """Return the watcher of a rank's node."""
@@ -64,10 +66,18 @@ class Crew:
 
     @asynccontextmanager
     async def turn(self, rank: RankStatus) -> AsyncIterator[None]:
-        """Wait until this rank may be started: alone, and a few at once of a node."""
+        """Wait until this rank may be started: alone, some time after its node's last one, a few at once.
+
+        Servers of one node that begin together race for the ports that they probe (cases 9) and for the disk.
+        """
         node = self._nodes.setdefault(rank.node, asyncio.Semaphore(AT_ONCE_NODE))
-        async with self.alone(rank.id), node, self._all:
-            yield
+        async with self.alone(rank.id):
+            now = self.clock.monotonic()
+            at = max(now, self._next_start.get(rank.node, now))
+            self._next_start[rank.node] = at + self.topology.start.stagger
+            await self.clock.sleep(at - now)
+            async with node, self._all:
+                yield
 
     async def journal_on_nodes(self, nodes: Sequence[str], entry: Mapping[str, object]) -> None:
         """Write an entry to the journals of the nodes that can be reached."""

@@ -29,7 +29,6 @@ from pdtui.fleet.ranks import RankWatcher
 from pdtui.fleet.serving import backend_states
 from pdtui.fleet.snapshot import OperationStatus, Snapshot
 from pdtui.fleet.stages import StageTails
-from pdtui.fleet.starting import READY_DEADLINE
 from pdtui.fleet.store import Store
 from pdtui.fleet.supervisor import Supervisor
 from pdtui.fleet.waiting import first_of
@@ -71,11 +70,12 @@ class Fleet:
         by: str,
         journal_dir: Path | None = None,
         links: Mapping[str, NodeLink] | None = None,
-        ready_deadline: float = READY_DEADLINE,
+        ready_deadline: float | None = None,
     ) -> None:
         """Prepare; nothing is reached before the context is entered.
 
-        `links` takes the place of the connections that the file describes (tests).
+        `links` takes the place of the connections that the file describes (tests), `ready_deadline` (seconds) that
+        of the file's `start.deadline`.
         """
         self.topology = topology
         self.plan = plan
@@ -89,7 +89,7 @@ class Fleet:
         self._proxy: EmbeddedProxy | None = None
         self._proxy_lock = asyncio.Lock()
         self._backends: tuple[BackendState, ...] = ()
-        self._ready_deadline = ready_deadline
+        self._ready_deadline = topology.start.deadline if ready_deadline is None else ready_deadline
         self._stack = AsyncExitStack()
         self._tasks: list[asyncio.Task[None]] = []
         self._subscriptions: tuple[Subscription, ...] = ()

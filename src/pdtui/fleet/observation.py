@@ -32,6 +32,8 @@ class RankMemory:
     seen_starting: bool = False
     """In this run, so that the time to ready is known."""
     stage: str = ""
+    stage_since: float | None = None
+    """Its node's clock."""
     stalled: bool = False
     metrics: RankMetrics | None = None
     diagnosis: Diagnosis | None = None
@@ -48,12 +50,12 @@ class RankMemory:
         run = record.run if record is not None else 0
         if run != self.run:
             self.run = run
-            self.health, self.misses, self.stage = "", 0, ""
+            self.health, self.misses, self.stage, self.stage_since = "", 0, "", None
             self.was_ready = self.seen_starting = self.stalled = self.diagnosed = False
             self.metrics = self.diagnosis = None
         self.record = record
         if not self.alive:
-            self.health, self.misses, self.stage = "", 0, ""
+            self.health, self.misses, self.stage, self.stage_since = "", 0, "", None
             self.metrics, self.stalled = None, False
 
     def take_health(self, answer: str) -> None:
@@ -155,6 +157,7 @@ def status_of(rank: RankPlan, memory: RankMemory, view: View) -> RankStatus:
         state=state,
         since=memory.since,
         stage=memory.stage if state is RankState.STARTING else "",
+        stage_since=view.ours(memory.stage_since) if state is RankState.STARTING else None,
         pid=_pid(memory, state),
         exit_status=_exit_status(shown) if state in (RankState.FAILED, RankState.STOPPED) else None,
         flags=tuple(flags),

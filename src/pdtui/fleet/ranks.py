@@ -48,6 +48,10 @@ class Stages(Protocol):
         """Return the last milestone in words, or empty."""
         ...
 
+    def since(self, rank: str) -> float | None:
+        """Return when that milestone was reached, on the node's clock."""
+        ...
+
     def was_ready(self, rank: str) -> bool:
         """Return whether the log says that start-up was completed."""
         ...
@@ -303,7 +307,7 @@ class RankWatcher:
             self._stages.forget(rank.id)
             return
         self._stages.watch(rank, memory.record)
-        memory.stage = self._stages.stage(rank.id)
+        memory.stage, memory.stage_since = self._stages.stage(rank.id), self._stages.since(rank.id)
         memory.was_ready = self._stages.was_ready(rank.id)
 
     def _put(self, rank: RankPlan) -> None:

@@ -163,6 +163,8 @@ class RankStatus:
     """When it entered this state; 0: not known (never started, or nobody wrote it down)."""
     stage: str = ""
     """While starting: the last milestone, `weights 63 %`."""
+    stage_since: float | None = None
+    """When that milestone was reached (not its percentage)."""
     pid: int | None = None
     exit_status: int | None = None
     """-N: ended by signal N."""

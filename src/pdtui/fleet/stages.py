@@ -20,10 +20,10 @@ _RETRY = 1.0
 class _Tail:
     """One run of one rank."""
 
-    def __init__(self, run: int, path: str) -> None:
+    def __init__(self, run: int, path: str, started: float) -> None:
         self.run = run
         self.path = path
-        self.reader = StageReader()
+        self.reader = StageReader(started)
         self.task: asyncio.Task[None] | None = None
         self._splitter = LineSplitter()
         self._offset = 0
@@ -68,7 +68,7 @@ class StageTails:
         ):
             return
         self.forget(rank.id)
-        tail = _Tail(record.run, record.log)
+        tail = _Tail(record.run, record.log, record.started)
         tail.task = asyncio.create_task(tail.follow(link, self._clock))
         self._tails[rank.id] = tail
 
@@ -76,6 +76,11 @@ class StageTails:
         """Return the last milestone in words, or empty."""
         tail = self._tails.get(rank)
         return tail.reader.stage if tail is not None else ""
+
+    def since(self, rank: str) -> float | None:
+        """Return when that milestone was reached, on the node's clock."""
+        tail = self._tails.get(rank)
+        return tail.reader.since if tail is not None else None
 
     def was_ready(self, rank: str) -> bool:
         """Return whether the log says that start-up was completed."""

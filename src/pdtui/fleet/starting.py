@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from pdtui.errors import RemoteError
 from pdtui.fleet.blockers import ports_of
 from pdtui.fleet.crew import Crew
+from pdtui.fleet.headline import clock_time
 from pdtui.fleet.operations import Operation
 from pdtui.fleet.scope import duration
 from pdtui.fleet.snapshot import NodeStatus, RankState, RankStatus
@@ -16,9 +17,6 @@ from pdtui.fleet.waiting import first_of
 from pdtui.remote.interface import RankSpec
 from pdtui.topology.plan import RankPlan
 from pdtui.topology.script import run_script
-
-READY_DEADLINE = 3600.0
-"""Seconds to /health 200: big models load for a quarter of an hour, some set-ups longer (`vllm_ascend` 7.3)."""
 
 NODE_PATIENCE = 60.0
 """Seconds that a node may be unreachable while one of its ranks starts."""
@@ -38,7 +36,7 @@ PHASE = "start"
 class Starting:
     """One start of some ranks."""
 
-    def __init__(self, crew: Crew, operation: Operation, *, deadline: float = READY_DEADLINE) -> None:
+    def __init__(self, crew: Crew, operation: Operation, *, deadline: float) -> None:
         self._crew = crew
         self._operation = operation
         self._deadline = deadline
@@ -137,13 +135,23 @@ class Starting:
             left = end - crew.clock.monotonic()
             if pending and left <= 0:
                 for rank_id in pending:
-                    operation.rank(
-                        rank_id, "failed", f"not ready within {duration(self._deadline)}; left as it is"
-                    )
+                    operation.rank(rank_id, "failed", self._too_late(rank_id))
                 return
             if pending:
                 await crew.clock.sleep(LOOK_INTERVAL)
                 await first_of(crew.store.changed(), crew.clock.sleep(min(left, 1.0)))
+
+    def _too_late(self, rank_id: str) -> str:
+        """Say where a rank hangs and since when."""
+        status = self._crew.store.ranks[rank_id]
+        words = f"not ready within {duration(self._deadline)}"
+        if status.state is RankState.STARTING:
+            where = status.stage or "no line of its log says how far it is"
+            since = f" since {clock_time(status.stage_since)}" if status.stage and status.stage_since else ""
+            words += f", stage: {where}{since}"
+        else:
+            words += f", {_waiting_words(status)}"
+        return f"{words}; left as it is"
 
     def _look(self, rank_id: str) -> None:
         operation, status = self._operation, self._crew.store.ranks[rank_id]

@@ -16,14 +16,14 @@ from pdtui.fleet.intents import Intent, Preview, RestartRanks, StartRanks, StopR
 from pdtui.fleet.operations import Operation
 from pdtui.fleet.scope import Scope, describe, make_scope, whole_groups
 from pdtui.fleet.snapshot import OperationStatus, RankState
-from pdtui.fleet.starting import READY_DEADLINE, Starting
+from pdtui.fleet.starting import Starting
 from pdtui.fleet.stopping import Stopping, needs_stop
 
 
 class Supervisor:
     """Previews, submits, cancels and waits for operations."""
 
-    def __init__(self, crew: Crew, *, read_only: bool, ready_deadline: float = READY_DEADLINE) -> None:
+    def __init__(self, crew: Crew, *, read_only: bool, ready_deadline: float) -> None:
         self._crew = crew
         self._read_only = read_only
         self._ready_deadline = ready_deadline

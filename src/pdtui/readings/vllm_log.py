@@ -140,6 +140,7 @@ _MILESTONES = _milestones()
 _ANY = re.compile(
     "|".join(m.pattern.pattern.replace("(\\d{1,3})", "\\d{1,3}") for m in _MILESTONES), re.IGNORECASE
 )
+_ZONE_STEP = 900
 _DRAFTER = 9
 _READY = 18
 
@@ -150,9 +151,16 @@ class StageReader:
     Milestones of several processes come mixed; a stage never goes back.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, started: float = 0.0) -> None:
+        """`started`: the node's wall clock when the server began (lines carry local time, without a zone)."""
         self.stage = ""
         """`weights 63 %`, `KV cache`, `ready`; empty before the first milestone."""
+        self.since: float | None = None
+        """When that milestone (not its percentage) was reached, on the node's clock: the last time that a line
+        carried by then."""
+        self._started = started
+        self._zone: float | None = None
+        self._last: float | None = None
         self._step = 0
         self._percent = -1
 
@@ -163,6 +171,7 @@ class StageReader:
 
     def feed(self, line: str) -> bool:
         """Take one line; returns whether the stage has changed."""
+        self._take_time(line)
         if not _ANY.search(line):
             return False
         before = self.stage
@@ -172,11 +181,22 @@ class StageReader:
                 self._reach(milestone, min(100, int(match[1])) if match.re.groups else -1)
         return self.stage != before
 
+    def _take_time(self, line: str) -> None:
+        """Note a line's time; the zone is what sets the first one apart from the start, in quarters of an hour."""
+        at = stamp_of(line, self._started) if self._started else None
+        if at is None:
+            return
+        if self._zone is None:
+            self._zone = round((at - self._started) / _ZONE_STEP) * _ZONE_STEP
+        self._last = max(self._last or 0.0, at - self._zone)
+
     def _reach(self, milestone: _Milestone, percent: int) -> None:
         step, words = milestone.step, milestone.words
         if step == 7 and self._step == _DRAFTER:
             step, words = _DRAFTER, "drafter {} %"
         if (step, percent) > (self._step, self._percent):
+            if step != self._step:
+                self.since = self._last
             self._step, self._percent = step, percent
             self.stage = words.format(percent)
 

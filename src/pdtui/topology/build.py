@@ -149,6 +149,7 @@ class _Builder:
             model=model.Model(file.model.path, file.model.served_name, file.model.kind),
             runtime=self._runtime(),
             safety=model.Safety(file.safety.protected, file.safety.read_only),
+            start=model.Start(file.start.stagger, file.start.deadline, file.start.warm_up),
             nodes=nodes,
             groups=groups,
             proxy=self._proxy(nodes),

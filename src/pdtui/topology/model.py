@@ -107,6 +107,18 @@ class Safety:
 
 
 @dataclass(frozen=True, slots=True)
+class Start:
+    """How ranks are started; times in seconds."""
+
+    stagger: float = 0.5
+    """Between the starts of two ranks of one node."""
+    deadline: float = 3600.0
+    """Until a rank is ready: big models load for a quarter of an hour, some set-ups longer."""
+    warm_up: bool = True
+    """A short completion before a rank takes requests."""
+
+
+@dataclass(frozen=True, slots=True)
 class ProxySettings:
     """The HTTP server that clients talk to."""
 
@@ -180,6 +192,7 @@ class Topology:
     proxy: ProxySettings | None
     accept: Mapping[str, str] = field(default_factory=dict)
     """Rule id -> why its findings are accepted."""
+    start: Start = field(default_factory=Start)
 
     @property
     def npus_per_node(self) -> int:

@@ -5,6 +5,7 @@ Only shape. What the values mean together is checked in `rules`; the resolved mo
 
 from __future__ import annotations
 
+import re
 from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, PlainValidator, WithJsonSchema
@@ -57,6 +58,27 @@ def _group_devices(value: Any) -> tuple[int, ...] | dict[str, tuple[int, ...]]:
     return _devices(value)
 
 
+_UNITS = {"ms": 0.001, "s": 1.0, "min": 60.0, "h": 3600.0}
+
+
+def _seconds(value: Any) -> Any:
+    """Read a duration: a number of seconds, or text such as `500ms`, `2s`, `40min`, `1h`."""
+    number = getattr(value, "text", value)
+    if isinstance(number, str):
+        match = re.fullmatch(r"(\d{1,6}(?:\.\d{1,3})?) ?(ms|s|min|h)?", number)
+        if match is not None:
+            return float(match[1]) * _UNITS[match[2] or "s"]
+    elif isinstance(number, int | float) and not isinstance(number, bool):
+        return float(number)
+    raise PydanticCustomError("duration", "must be seconds or a duration, such as 2s or 40min")
+
+
+_SECONDS_SCHEMA: dict[str, Any] = {
+    "anyOf": [
+        {"type": "number", "minimum": 0},
+        {"type": "string", "pattern": r"^[0-9]{1,6}(\.[0-9]{1,3})? ?(ms|s|min|h)?$"},
+    ]
+}
 _SECRET_SCHEMA: dict[str, Any] = {
     "type": "object",
     "minProperties": 1,
@@ -89,6 +111,7 @@ _GROUP_DEVICES_SCHEMA: dict[str, Any] = {
 Text = Annotated[str, BeforeValidator(_as_written), Field(min_length=1)]
 Name = Annotated[str, BeforeValidator(_as_written), Field(pattern=NAME_PATTERN, max_length=63)]
 Port = Annotated[int, Field(ge=1, le=65535)]
+Seconds = Annotated[float, BeforeValidator(_seconds), WithJsonSchema(_SECONDS_SCHEMA)]
 Size = Annotated[int, Field(ge=1, le=4096)]
 EnvValue = Annotated[Any, PlainValidator(_env_value), WithJsonSchema(_ENV_SCHEMA)]
 Secret = Annotated[dict[str, str], PlainValidator(_secret), WithJsonSchema(_SECRET_SCHEMA)]
@@ -123,6 +146,23 @@ class SafetyPart(Part):
 
     protected: bool = Field(default=False, description="Group-wide actions ask for the cluster's name.")
     read_only: bool = Field(default=False, description="Nothing on the cluster can be changed.")
+
+
+class StartPart(Part):
+    """How ranks are started."""
+
+    stagger: Seconds = Field(
+        default=0.5,
+        ge=0,
+        le=60,
+        description="Time between starts of two ranks of a node: ranks that probe for ports at once collide.",
+    )
+    deadline: Seconds = Field(
+        default=3600.0, gt=0, le=86400, description="How long a rank may take until it is ready."
+    )
+    warm_up: bool = Field(
+        default=True, description="Send each rank a short completion before it takes requests from the proxy."
+    )
 
 
 class RuntimePart(Part):
@@ -258,6 +298,7 @@ class TopologyFile(Part):
     vllm_ascend: Text = Field(description="Version of vllm-ascend; rules and port formulas depend on it.")
     ssh: SshPart = Field(default_factory=SshPart, description="How SSH reaches the nodes.")
     safety: SafetyPart = Field(default_factory=SafetyPart, description="What needs a second thought.")
+    start: StartPart = Field(default_factory=StartPart, description="How ranks are started.")
     runtime: RuntimePart = Field(default_factory=RuntimePart, description="Where ranks run on a node.")
     model: ModelPart = Field(description="The model that is served.")
     kv: KvPart = Field(description="The KV transfer; the flow follows from the connector.")
