@@ -10,6 +10,7 @@ import tempfile
 import time
 import uuid
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -35,6 +36,8 @@ def pytest_configure(config: pytest.Config) -> None:
     signal.signal(signal.SIGINT, signal.default_int_handler)
     signal.signal(signal.SIGHUP, signal.SIG_DFL)
     for name in list(os.environ):
+        if name == "TEXTUAL_SNAPSHOT_TEMPDIR":
+            continue  # Where workers leave the pictures from which the first process makes its report.
         if name.startswith(("LC_", "TEXTUAL", "XDG_", "TMUX", "SSH_")) or name.lower().endswith("_proxy"):
             del os.environ[name]
     for name in ("NO_COLOR", "FORCE_COLOR", "COLORTERM", "COLUMNS", "LINES", "EDITOR", "VISUAL", "PDTUI_CONFIG"):
@@ -52,6 +55,15 @@ def pytest_configure(config: pytest.Config) -> None:
     time.tzset()
     # Textual reads its variables once, and the plugin for pictures of the screen has imported it already.
     importlib.reload(importlib.import_module("textual.constants"))
+
+
+_WORKERS = 3
+"""More than the two processors of a small machine: many tests wait for processes most of their time."""
+
+
+def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:
+    """Spread whole folders over workers; single files and tests are quicker without."""
+    return _WORKERS if any(Path(arg.split("::")[0]).is_dir() for arg in config.args) else 0
 
 
 def pytest_unconfigure(config: pytest.Config) -> None:

@@ -26,7 +26,7 @@ from tests.fleet.cluster import ALL, DECODE, write_file
 from tests.support.processes import carrying
 from tests.support.waiting import eventually
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("clusters")]
 
 SPEED = 10.0
 
