@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Coroutine, Mapping, Sequence
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
+from typing import Any, Literal, TypeVar
 
 from pdtui.clock import Clock
 from pdtui.errors import AgentError, AgentLost, ConnectError
@@ -25,31 +27,21 @@ from pdtui.remote.interface import (
     StartResult,
     StopResult,
 )
+from tests.support.memory_ranks import Behaviour, Key, ProcessTable, RankDirectories, Run
+
+__all__ = ["Behaviour", "MemoryAgent", "MemoryLink", "MemoryNode"]
+
+T = TypeVar("T")
+
+LOCK_PATIENCE = 30.0
+"""Seconds that an agent waits for a rank's lock."""
 
 
 @dataclass(slots=True)
-class Behaviour:
-    """How a rank that is started behaves; seconds are counted from its start."""
+class Job:
+    """A request as the node has it; given up, it does no more than it must."""
 
-    ready_after: float = 3.0
-    dies_after: float | None = None
-    exit_status: int = 1
-    ignores_term: bool = False
-    health: int | None = 200
-    """Status of /health once ready; None: no answer."""
-    metrics: str = ""
-    log: str = ""
-    """What it writes to its log at its start."""
-
-
-@dataclass(slots=True)
-class Process:
-    """A rank's process."""
-
-    record: RankRecord
-    behaviour: Behaviour
-    born: float
-    keeper: bool = True
+    cancelled: bool = False
 
 
 @dataclass
@@ -76,13 +68,19 @@ class MemoryNode:
     links: list[MemoryLink] = field(default_factory=list)
     stuck: bool = False
     """The agent answers nothing."""
+    delay: float = 0.0
+    """Seconds that each request takes to get there."""
+    launch_takes: float = 0.0
+    """Seconds of a start during which the rank's lock is held."""
+    losing: Literal["", "request", "answer"] = ""
+    """The next start or stop ends its connection: before it got there, or before its answer came back."""
 
     def __post_init__(self) -> None:
-        self._records: dict[tuple[str, str], RankRecord] = {}
-        self._processes: dict[tuple[str, str], Process] = {}
-        self._locks: dict[tuple[str, str], asyncio.Lock] = {}
+        self.table = ProcessTable()
+        self.ranks = RankDirectories(self.table, monotonic=self.clock.monotonic, wall=self.wall)
+        self._locks: dict[Key, asyncio.Lock] = {}
         self._appended = asyncio.Event()
-        self._pid = 1000
+        self._work: set[asyncio.Task[Any]] = set()
 
     def link(self) -> MemoryLink:
         """Return a new connection to this node, as another console would have it."""
@@ -103,33 +101,66 @@ class MemoryNode:
             link.refresh()
 
     def kill(self, cluster: str, rank: str, signal: int = 9, *, leaving: tuple[int, ...] = ()) -> None:
-        """End a rank's process from outside; `leaving` are processes of it that live on."""
+        """End a rank's processes from outside; `leaving` are processes of it that live on, under these pids."""
         key = (cluster, rank)
-        self._exit(key, status=-signal, asked=False)
-        self._records[key] = replace(self._records[key], processes=leaving)
+        self.ranks.settle()
+        run, pids = self.ranks.newest(key), self.ranks.pids(key)
+        if run is None:
+            return
+        for pid in leaving:
+            parent = run.record.pid or 1
+            self.table.add(parent=parent, session=parent, marker=f"{cluster}:{rank}", pid=pid)
+        self.ranks.end(run, pids, signal=signal)
+
+    def kill_server(self, cluster: str, rank: str, signal: int = 9) -> None:
+        """End a rank's server alone; its engine lives on."""
+        self.ranks.settle()
+        run = self.ranks.newest((cluster, rank))
+        if run is not None and run.record.pid is not None and self.ranks.serves(run):
+            self.ranks.end(run, {run.record.pid}, signal=signal)
 
     def kill_keeper(self, cluster: str, rank: str) -> None:
         """End a rank's keeper; the rank lives on."""
-        process = self._processes[cluster, rank]
-        process.keeper = False
+        run = self.ranks.newest((cluster, rank))
+        if run is not None and run.record.keeper is not None and self.ranks.is_kept(run):
+            self.table.remove({run.record.keeper})
 
-    def processes_of(self, cluster: str) -> Mapping[str, Process]:
-        """Return the running ranks of a cluster."""
-        self._settle()
-        return {rank: process for (name, rank), process in self._processes.items() if name == cluster}
+    def reboot(self) -> None:
+        """End every process, strangers included; pids begin again. The caller cuts and restores the links."""
+        self.table.reboot()
+        self.listeners.clear()
+        self.strangers.clear()
+
+    def processes_of(self, cluster: str) -> Mapping[str, Sequence[int]]:
+        """Return the pids of the ranks of a cluster that have any."""
+        self.ranks.settle()
+        keys = [key for key in self.ranks.runs if key[0] == cluster]
+        return {key[1]: sorted(pids) for key in keys if (pids := self.ranks.pids(key))}
 
     def set_behaviour(self, cluster: str, rank: str, behaviour: Behaviour) -> None:
         """Change how a running rank behaves from now on."""
-        self._processes[cluster, rank].behaviour = behaviour
+        run = self.ranks.newest((cluster, rank))
+        assert run is not None
+        run.behaviour = behaviour
 
     def add_record(self, record: RankRecord, behaviour: Behaviour | None = None) -> None:
-        """Put a rank directory on the node, with its process if it runs."""
+        """Put a rank directory on the node, or in the place of its last start; with its processes if it runs."""
         key = (record.cluster, record.rank)
-        self._records[key] = record
-        if record.state in (ProcessState.RUNNING, ProcessState.UNKEPT):
-            process = Process(record, behaviour or Behaviour(ready_after=0.0), self.clock.monotonic())
-            process.keeper = record.state is ProcessState.RUNNING
-            self._processes[key] = process
+        before = self.ranks.newest(key)
+        if before is not None and before.record.run == record.run:
+            before.record = replace(record, pid=before.record.pid, keeper=before.record.keeper)
+            return
+        alive = record.state in (ProcessState.RUNNING, ProcessState.UNKEPT)
+        run = self.ranks.add(key, record, behaviour or Behaviour(ready_after=0.0), pid=record.pid)
+        if record.state is ProcessState.UNKEPT and run.record.keeper is not None:
+            self.table.remove({run.record.keeper})
+        elif not alive:
+            self.ranks.end(run, self.ranks.pids(key), status=record.exit_status, signal=record.exit_signal)
+            run.exit = (record.exit_status, record.exit_signal, record.ended or self.wall())
+            if record.stop_requested:
+                run.stop = (record.stopped_by, record.stopped_at or self.wall())
+            for pid in record.processes:
+                self.table.add(session=pid, marker=f"{record.cluster}:{record.rank}", pid=pid)
 
     def append(self, path: str, data: bytes) -> None:
         """Write to a file; followers see it."""
@@ -141,56 +172,60 @@ class MemoryNode:
         """Return the node's clock."""
         return self.clock.wall() + self.skew
 
-    def _exit(self, key: tuple[str, str], *, status: int, asked: bool) -> None:
-        process = self._processes.pop(key, None)
-        if process is None:
-            return
-        self._records[key] = replace(
-            process.record,
-            state=ProcessState.EXITED,
-            pid=process.record.pid,
-            exit_status=status if status >= 0 else None,
-            exit_signal=-status if status < 0 else None,
-            ended=self.wall(),
-            stop_requested=asked,
-            processes=(),
-        )
+    @property
+    def locked(self) -> Sequence[Key]:
+        """Ranks whose lock somebody holds."""
+        return [key for key, lock in self._locks.items() if lock.locked()]
 
-    def _settle(self) -> None:
-        now = self.clock.monotonic()
-        for key, process in list(self._processes.items()):
-            dies = process.behaviour.dies_after
-            if dies is not None and now - process.born >= dies:
-                self._exit(key, status=process.behaviour.exit_status, asked=False)
+    def _ready(self, run: Run) -> bool:
+        return self.ranks.serves(run) and self.clock.monotonic() - run.born >= run.behaviour.ready_after
 
-    def _ready(self, process: Process) -> bool:
-        return self.clock.monotonic() - process.born >= process.behaviour.ready_after
+    def _of(self, cluster: str, rank: str) -> RankRecord:
+        view = self.ranks.view((cluster, rank))
+        assert view is not None
+        return view
 
-    async def start(self, spec: RankSpec) -> StartResult:
-        """Start a rank unless it runs, under the rank's lock."""
+    async def work(self, job: Coroutine[Any, Any, T]) -> T:
+        """Do what goes on to its end on the node, whoever still waits for it."""
+        task = asyncio.ensure_future(job)
+        self._work.add(task)
+        task.add_done_callback(self._work.discard)
+        return await asyncio.shield(task)
+
+    @asynccontextmanager
+    async def _lock(self, key: Key, job: Job) -> AsyncIterator[None]:
+        lock = self._locks.setdefault(key, asyncio.Lock())
+        until = self.clock.monotonic() + LOCK_PATIENCE
+        while lock.locked():
+            if job.cancelled or self.clock.monotonic() > until:
+                raise AgentError(f"rank {key[1]} is in use by another console", code="locked")
+            await self.clock.sleep(0.02)
+        async with lock:
+            yield
+
+    async def start(self, spec: RankSpec, job: Job) -> StartResult:
+        """Start a rank unless any process of it lives, under the rank's lock."""
         key = (spec.cluster, spec.rank)
-        async with self._locks.setdefault(key, asyncio.Lock()):
-            await asyncio.sleep(0)
-            self._settle()
-            if key in self._processes:
-                return StartResult("already_running", self._record(key))
-            before = self._records.get(key)
+        if self.state_dir_error:
+            raise AgentError(self.state_dir_error, code="no_state_dir")
+        async with self._lock(key, job):
+            self.ranks.settle()
+            view = self.ranks.view(key)
+            if view is not None and view.processes:
+                return StartResult("already_running", view)
+            if self.launch_takes:
+                await self.clock.sleep(self.launch_takes)
             self.starts.append(spec)
-            self._pid += 10
-            run = before.run + 1 if before is not None else 1
-            asked = before if before is not None and before.stop_requested else None
-            log = f"/state/{spec.cluster}/{spec.rank.replace('/', '.')}/runs/{run}/log"
+            before = self.ranks.newest(key)
+            number = before.record.run + 1 if before is not None else 1
+            log = f"/state/{spec.cluster}/{spec.rank.replace('/', '.')}/runs/{number}/log"
             record = RankRecord(
                 cluster=spec.cluster,
                 rank=spec.rank,
                 state=ProcessState.RUNNING,
-                pid=self._pid,
-                keeper=self._pid - 1,
-                run=run,
+                run=number,
                 started=self.wall(),
                 by=spec.by,
-                stopped_by=asked.stopped_by if asked is not None else "",
-                stopped_at=asked.stopped_at if asked is not None else None,
                 digest=spec.digest,
                 argv=spec.argv,
                 env=spec.env,
@@ -200,63 +235,90 @@ class MemoryNode:
                 devices=spec.devices,
                 hbm_before=spec.hbm_before,
                 log=log,
-                processes=(self._pid, self._pid + 1),
             )
             behaviour = self.behaviour(spec)
             self.append(log, behaviour.log.encode())
-            self._processes[key] = Process(record, behaviour, self.clock.monotonic())
-            self._records[key] = record
-            return StartResult("started", record)
+            self.ranks.add(key, record, behaviour)
+            return StartResult("started", self._of(*key))
 
-    async def stop(self, cluster: str, rank: str, grace: float, by: str) -> StopResult:
-        """End a rank: at once on TERM, or after the grace period."""
+    async def stop(self, cluster: str, rank: str, grace: float, by: str, job: Job) -> StopResult:
+        """TERM to every process of a rank, KILL after the grace period; the lock is held for the TERM only."""
         key = (cluster, rank)
-        async with self._locks.setdefault(key, asyncio.Lock()):
-            self._settle()
-            process = self._processes.get(key)
-            if process is None:
-                record = self._records.get(key)
-                if record is None or not record.processes:
-                    return StopResult("not_running", False, (), record)
-                self._records[key] = replace(record, processes=(), stop_requested=True)
-                return StopResult("stopped", True, (), self._records[key])
-            process.record = replace(process.record, stopped_by=by, stopped_at=self.wall())
-            if process.behaviour.ignores_term:
-                await self.clock.sleep(grace)
-            self._exit(key, status=-9 if process.behaviour.ignores_term else 0, asked=True)
-            return StopResult("stopped", process.behaviour.ignores_term, (), self._records[key])
+        async with self._lock(key, job):
+            self.ranks.settle()
+            run, view = self.ranks.newest(key), self.ranks.view(key)
+            if view is None or not view.processes:
+                return StopResult("not_running", False, (), view)
+            if run is not None:
+                run.stop = (by, self.wall())
+            self._tell(key)
+        begin, killed, pause = self.clock.monotonic(), False, 0.02
+        while not job.cancelled:
+            self.ranks.settle()
+            now = self.ranks.newest(key)
+            pids = self.ranks.pids(key)
+            if now is not run or not (pids or (run is not None and self.ranks.is_kept(run))):
+                return StopResult("stopped", killed, (), self.ranks.view(key))
+            late = self.clock.monotonic() - begin - grace
+            if late > 15:
+                return StopResult("still_running", killed, tuple(sorted(pids)), self.ranks.view(key))
+            if late > 0 and pids:
+                killed = True
+                if run is not None:
+                    self.ranks.end(run, pids, signal=9)
+                else:
+                    self.table.remove(pids)
+                continue
+            self._tell(key)
+            await self.clock.sleep(pause)
+            pause = min(0.25, pause * 1.5)
+        raise AgentError("the stop was cancelled", code="cancelled")
 
-    def _record(self, key: tuple[str, str]) -> RankRecord:
-        process = self._processes.get(key)
-        if process is None:
-            return self._records[key]
-        return process.record if process.keeper else replace(process.record, state=ProcessState.UNKEPT)
+    def _tell(self, key: Key) -> None:
+        """Send TERM: a server ends when its behaviour says so, what it has left behind at once."""
+        run = self.ranks.newest(key)
+        if run is None:
+            self.table.remove(self.ranks.pids(key))
+        elif not self.ranks.serves(run):
+            self.ranks.end(run, self.ranks.pids(key))
+        elif run.told is None:
+            run.told = self.clock.monotonic()
+            self.ranks.settle()
 
     def records(self, cluster: str) -> Sequence[RankRecord]:
-        """Return what the rank directories say."""
-        self._settle()
-        return [self._record(key) for key in self._records if key[0] == cluster]
+        """Return what the rank directories and the process table say."""
+        self.ranks.settle()
+        keys = [key for key in self.ranks.runs if key[0] == cluster]
+        views = [self.ranks.view(key) for key in keys]
+        return [view for view in views if view is not None]
 
     def ports(self) -> Sequence[Listener]:
-        """Return all listeners: the ready ranks' and the strangers'."""
-        self._settle()
-        ours = [
-            Listener(p.record.address, p.record.api_port, p.record.pid, "vllm serve", f"{cluster}:{rank}")
-            for (cluster, rank), p in self._processes.items()
-            if self._ready(p)
-        ]
+        """Return all listeners: the ready ranks', their engines' and the strangers'."""
+        self.ranks.settle()
+        ours: list[Listener] = []
+        for (cluster, rank), runs in self.ranks.runs.items():
+            run, tag = runs[-1], f"{cluster}:{rank}"
+            record = run.record
+            if self._ready(run):
+                ours.append(Listener(record.address, record.api_port, record.pid, "vllm serve", tag))
+        ours.extend(
+            Listener("0.0.0.0", port, process.pid, "VLLM::EngineCore", process.marker)
+            for process in self.table.by_pid.values()
+            for port in process.ports
+        )
         return [*ours, *self.listeners]
 
     def http(self, port: int, path: str) -> HttpReply:
         """Answer as the API server on a port would."""
-        self._settle()
-        for process in self._processes.values():
-            if process.record.api_port == port and self._ready(process):
-                if process.behaviour.health is None:
+        self.ranks.settle()
+        for runs in self.ranks.runs.values():
+            run = runs[-1]
+            if run.record.api_port == port and self._ready(run):
+                if run.behaviour.health is None:
                     return HttpReply(None, error="timeout")
                 if path == "/metrics":
-                    return HttpReply(200, process.behaviour.metrics.encode())
-                return HttpReply(process.behaviour.health)
+                    return HttpReply(200, run.behaviour.metrics.encode())
+                return HttpReply(run.behaviour.health)
         return self.http_replies.get((port, path), HttpReply(None, error="refused"))
 
 
@@ -266,6 +328,7 @@ class MemoryAgent:
     def __init__(self, node: MemoryNode) -> None:
         self.node = node
         self.lost = asyncio.Event()
+        self.jobs: list[Job] = []
 
     @property
     def facts(self) -> Facts:
@@ -276,7 +339,7 @@ class MemoryAgent:
             0,
             self.node.name,
             f"machine-{self.node.name}",
-            "boot",
+            self.node.table.boot_id,
             self.node.wall(),
             "/state",
             self.node.state_dir_error,
@@ -284,6 +347,8 @@ class MemoryAgent:
 
     async def _answer(self) -> None:
         await asyncio.sleep(0)
+        if self.node.delay:
+            await self.node.clock.sleep(self.node.delay)
         if self.node.stuck:
             await self.lost.wait()
         if self.lost.is_set():
@@ -302,12 +367,47 @@ class MemoryAgent:
             yield command, await self.run(command)
 
     async def start_rank(self, spec: RankSpec) -> StartResult:
-        await self._answer()
-        return await self.node.start(spec)
+        return await self._act(lambda job: self.node.start(spec, job))
 
     async def stop_rank(self, cluster: str, rank: str, *, grace: float, by: str) -> StopResult:
+        return await self._act(lambda job: self.node.stop(cluster, rank, grace, by, job))
+
+    async def _act(self, do: Callable[[Job], Coroutine[Any, Any, T]]) -> T:
+        """Do something on the node that goes on when its answer is no longer wanted, or cannot come back."""
         await self._answer()
-        return await self.node.stop(cluster, rank, grace, by)
+        losing, self.node.losing = self.node.losing, ""
+        if losing == "request":
+            self.lose()
+            raise AgentLost(f"connection to {self.node.name} lost")
+        job = Job()
+        self.jobs.append(job)
+        work = asyncio.ensure_future(self.node.work(do(job)))
+        lost = asyncio.ensure_future(self.lost.wait())
+        try:
+            await asyncio.wait((work, lost), return_when=asyncio.FIRST_COMPLETED)
+            if losing == "answer":
+                self.lose()
+            if self.lost.is_set():
+                raise AgentLost(f"connection to {self.node.name} lost")
+            return work.result()
+        finally:
+            job.cancelled = True
+            self.jobs.remove(job)
+            lost.cancel()
+            work.add_done_callback(lambda done: done.cancelled() or done.exception())
+
+    def lose(self) -> None:
+        """End this connection; the agent on the node goes with it."""
+        for link in self.node.links:
+            if link.host_agent is self:
+                link.drop()
+        self.end()
+
+    def end(self) -> None:
+        """Be gone: what is asked and what is out fails."""
+        self.lost.set()
+        for job in self.jobs:
+            job.cancelled = True
 
     async def ranks(self, cluster: str) -> Sequence[RankRecord]:
         await self._answer()
@@ -382,6 +482,9 @@ class MemoryLink:
         self.node = node
         self._agent: MemoryAgent | None = None
         self._changed = asyncio.Event()
+        self._dropped = asyncio.Event()
+        self._running = False
+        self.blocked = False
         self._status = LinkStatus(LinkState.CONNECTING, node.clock.wall())
         self.forwards: list[tuple[str, int]] = []
 
@@ -404,17 +507,35 @@ class MemoryLink:
     def refresh(self) -> None:
         """Take over whether the node can be reached."""
         now = self.node.clock.wall()
-        if self.node.reachable:
+        if self.node.reachable and not self.blocked:
             self._agent = MemoryAgent(self.node)
             self._status = LinkStatus(LinkState.CONNECTED, now)
         else:
-            if self._agent is not None:
-                self._agent.lost.set()
-            self._agent = None
+            self._lose_agent()
             error = self.node.error or ConnectError(f"{self.name} is unreachable", kind="timeout")
             state = LinkState.FAILED if self.node.error else LinkState.RECONNECTING
             self._status = LinkStatus(state, now, attempt=1, next_try=now + 2, error=error)
         self._changed.set()
+
+    def block(self, blocked: bool) -> None:
+        """Make the node unreachable over this connection alone, or reachable again."""
+        self.blocked = blocked
+        if self._running:
+            self.refresh()
+
+    def drop(self) -> None:
+        """Lose the connection; it comes back by itself after a second."""
+        self._lose_agent()
+        now = self.node.clock.wall()
+        error = ConnectError(f"connection to {self.name} lost", kind="lost")
+        self._status = LinkStatus(LinkState.RECONNECTING, now, attempt=1, next_try=now + 1, error=error)
+        self._changed.set()
+        self._dropped.set()
+
+    def _lose_agent(self) -> None:
+        agent, self._agent = self._agent, None
+        if agent is not None:
+            agent.end()
 
     def retry_now(self) -> None:
         if self._agent is None:
@@ -431,10 +552,15 @@ class MemoryLink:
         return host, port
 
     async def run(self) -> None:
+        self._running = True
         self.refresh()
         try:
-            await asyncio.Event().wait()
+            while True:
+                await self._dropped.wait()
+                self._dropped.clear()
+                await self.node.clock.sleep(1.0)
+                if self._agent is None:
+                    self.refresh()
         finally:
-            if self._agent is not None:
-                self._agent.lost.set()
-            self._agent = None
+            self._running = False
+            self._lose_agent()
