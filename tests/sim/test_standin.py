@@ -503,9 +503,9 @@ async def test_decode_pulls_what_prefill_made(simulation: Simulation) -> None:
     assert "KV cache transfer for request" in decode.log
 
     # Blocks that are gone are pulled all the same: another text, and status 200.
-    status, late = await decode.post("/v1/completions", body)
-    assert status == 200
-    assert late["choices"][0]["text"] != second["choices"][0]["text"]
+    lates = await asyncio.gather(*(decode.post("/v1/completions", body) for _ in range(20)))
+    assert {status for status, _ in lates} == {200}
+    assert second["choices"][0]["text"] not in {late["choices"][0]["text"] for _, late in lates}
 
 
 async def test_prefill_gives_nothing_unless_asked(simulation: Simulation) -> None:

@@ -221,7 +221,7 @@ class Completions:
         return right
 
     def _decode(self, request: Request, work: Work, *, right: bool) -> Iterator[str]:
-        prompt = work.prompt if right else f"{work.prompt}\0{work.internal}"
+        prompt = work.prompt if right else words.spoiled(work.prompt, work.internal)
         sentences = None if work.ignore_end else words.natural_length(prompt)
         tokens = words.answer(prompt, work.limit, sentences=sentences)
         if len(tokens) < work.least:

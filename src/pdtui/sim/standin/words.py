@@ -71,6 +71,15 @@ def answer(prompt: str, limit: int, *, sentences: int | None = None) -> list[str
     return tokens[:limit]
 
 
+def spoiled(prompt: str, salt: str) -> str:
+    """Return a prompt that gets another answer, from its first sentence on: what wrong KV makes of it."""
+    right = answer(prompt, 1 << 10, sentences=1)
+    turn = 0
+    while answer(wrong := f"{prompt}\0{salt}{turn}", 1 << 10, sentences=1) == right:
+        turn += 1
+    return wrong
+
+
 def natural_length(prompt: str) -> int:
     """Return after how many sentences the answer to a prompt ends by itself."""
     return 2 + hashlib.blake2b(prompt.encode("utf-8", "replace"), digest_size=2).digest()[0] % 4
