@@ -63,7 +63,20 @@ async def test_hbm_that_stays_is_a_failed_stop(cluster: Cluster, tools: Mapping[
         await started(cluster, fleet, tools["node1"])
         done = await run(cluster, fleet, StopRanks(P1))
         assert done.state == "failed"
-        assert detail(done) == "stopped, but NPU 0 still holds 60000 MB of HBM, 3000 MB before the start"
+        held = "stopped, but NPU 0 still holds 60000 MB of HBM, 3000 MB before the start"
+        assert detail(done).startswith(f"{held} by VLLM::Worker (pid 1010 of the host): on node1, ps")
+        assert "kill -9 1010; if that frees nothing, end its parent" in detail(done)
+
+
+async def test_hbm_that_no_process_owns_after_a_stop_is_said_to_be_so(
+    cluster: Cluster, tools: Mapping[str, Tools]
+) -> None:
+    async with cluster.fleet() as fleet:
+        await started(cluster, fleet, tools["node1"])
+        tools["node1"].processes = []
+        done = await run(cluster, fleet, StopRanks(P1))
+        assert done.state == "failed"
+        assert "no process owns it: wait a minute, then look for leftovers" in detail(done)
 
 
 async def test_hbm_that_cannot_be_read_is_said_to_be_unverified(

@@ -17,10 +17,13 @@ from pdtui.errors import UsageError
 from pdtui.fleet.fleet import Fleet
 from pdtui.fleet.intents import Intent, Preview
 from pdtui.fleet.snapshot import OperationStatus, OperationStep
-from pdtui.fleet.targets import resolve
+from pdtui.fleet.targets import in_short, resolve
 
 SILENCE = 30.0
 """Seconds without a change after which it is said what runs still."""
+
+INTERRUPTED = 130
+"""Exit status after Ctrl-C, as shells have it."""
 
 ENDED = ("done", "failed", "skipped")
 """How the words of a step begin that has ended."""
@@ -106,16 +109,27 @@ async def confirm(fleet: Fleet, intent: Intent) -> str:
 async def carry_out(fleet: Fleet, intent: Intent, *, as_json: bool) -> int:
     """Submit, narrate on stderr, print the result; exit status 1 when a target did not get there.
 
-    Raises `ActionRefused`. Interrupted, it leaves the ranks as they are and says so.
+    Raises `ActionRefused`. Interrupted, it cancels what has not begun, and says of each rank how it is left.
     """
     operation = await fleet.submit(intent)
     try:
         status = await _narrated(fleet, operation)
     except asyncio.CancelledError:
-        narrate("interrupted: what was begun goes on on the nodes, ranks are left as they are")
-        raise
+        status = await _interrupted(fleet, operation)
+        _print_result(fleet, status, as_json=as_json)
+        return INTERRUPTED
     _print_result(fleet, status, as_json=as_json)
     return 0 if status.state == "done" else 1
+
+
+async def _interrupted(fleet: Fleet, operation: str) -> OperationStatus:
+    """Cancel an operation after Ctrl-C and wait for its end; a second Ctrl-C leaves at once."""
+    task = asyncio.current_task()
+    if task is not None:
+        task.uncancel()
+    narrate("cancelling: what has not begun does not begin; Ctrl-C again leaves at once")
+    await fleet.cancel(operation)
+    return await fleet.wait(operation)
 
 
 def _tell(preview: Preview) -> None:
@@ -191,23 +205,6 @@ def _narrate_steps(status: OperationStatus, told: dict[str, tuple[str, str]]) ->
     for label, words in (*phases, *((in_short(ids), words) for words, ids in ranks.items()), *last):
         narrate(f"{at}  {label:<12}  {words}")
     return bool(ranks or phases)
-
-
-def in_short(ids: Sequence[str]) -> str:
-    """Return rank ids in few words: `decode/0-7, p1/1`."""
-    spans: list[tuple[str, int, int]] = []
-    for rank_id in ids:
-        group, _, number = rank_id.partition("/")
-        if not number.isdigit():
-            spans.append((rank_id, -1, -1))
-        elif spans and spans[-1][0] == group and spans[-1][2] == int(number) - 1:
-            spans[-1] = (group, spans[-1][1], int(number))
-        else:
-            spans.append((group, int(number), int(number)))
-    return ", ".join(
-        group if first < 0 else f"{group}/{first}" if first == last else f"{group}/{first}-{last}"
-        for group, first, last in spans
-    )
 
 
 def _words(step: OperationStep) -> str:

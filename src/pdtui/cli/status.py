@@ -10,7 +10,6 @@ from pathlib import Path
 
 import click
 
-from pdtui.cli.actions import in_short
 from pdtui.cli.live import SETTLE, clock_time, with_fleet
 from pdtui.cli.output import columns, print_json
 from pdtui.fleet.fleet import Fleet
@@ -24,6 +23,7 @@ from pdtui.fleet.snapshot import (
     Snapshot,
 )
 from pdtui.fleet.store import exit_words
+from pdtui.fleet.targets import in_short
 from pdtui.readings.verdict import Verdict
 
 FINE = frozenset({Verdict.HEALTHY, Verdict.NA})

@@ -9,6 +9,7 @@ from typing import Literal
 from pdtui.clock import Clock
 from pdtui.fleet.snapshot import OperationStatus, OperationStep
 from pdtui.fleet.store import Store
+from pdtui.fleet.targets import in_short
 
 StepState = Literal["waiting", "running", "done", "failed", "skipped"]
 Verb = Literal["start", "stop", "restart"]
@@ -88,6 +89,22 @@ class Operation:
     def is_superseded(self, rank_id: str) -> bool:
         """Return whether a later action has taken a rank over."""
         return rank_id in self._superseded
+
+    def cut_short(self) -> str:
+        """Say of every rank that is not done how the operation leaves it; returns that of all in few words."""
+        words: dict[str, list[str]] = {}
+        for rank_id, step in self._ranks.items():
+            if step.state in ("waiting", "running"):
+                again = "not started again" if self.verb == "restart" and self._is_stopped(step) else "not begun"
+                step = OperationStep(rank_id, "skipped", f"{step.detail}, {again}" if step.detail else again)
+                self._ranks[rank_id] = step
+            if step.state == "skipped":
+                words.setdefault(step.detail, []).append(rank_id)
+        return "; ".join(f"{in_short(ids)} {detail}" for detail, ids in words.items())
+
+    @staticmethod
+    def _is_stopped(step: OperationStep) -> bool:
+        return step.detail.startswith(("stopped", "killed", "not running"))
 
     def finish(self, state: Literal["done", "failed", "cancelled"], error: str = "") -> None:
         """End it."""

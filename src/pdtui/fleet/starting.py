@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 
 from pdtui.errors import RemoteError
 from pdtui.fleet.blockers import ports_of
@@ -14,7 +15,7 @@ from pdtui.fleet.scope import duration
 from pdtui.fleet.snapshot import NodeStatus, RankState, RankStatus
 from pdtui.fleet.store import exit_words
 from pdtui.fleet.waiting import first_of
-from pdtui.remote.interface import RankSpec
+from pdtui.remote.interface import NodeAgent, RankSpec, StartResult
 from pdtui.topology.plan import RankPlan
 from pdtui.topology.script import run_script
 
@@ -26,6 +27,9 @@ CAUSE_PATIENCE = 8.0
 
 LAUNCH_TIMEOUT = 60.0
 """Seconds that an agent has to start a process."""
+
+CANCEL_PATIENCE = 10.0
+"""Seconds that are waited, after a cancel, for the answer to a start that was told."""
 
 LOOK_INTERVAL = 0.2
 """Seconds between two looks at all ranks of a start, however often something changes."""
@@ -51,13 +55,30 @@ class Starting:
         planned = [self._crew.plan.by_id[rank_id] for rank_id in ids]
         groups = dict.fromkeys(rank.group for rank in planned)
         self._expect(ids, True)
+        by_group = ([rank for rank in planned if rank.group == group] for group in groups)
+        launching = asyncio.gather(*(self._launch_group(ranks) for ranks in by_group))
         try:
-            await asyncio.gather(*(self._launch_group([r for r in planned if r.group == g]) for g in groups))
-            await self._wait(ids)
+            await self._wait(ids, launching)
+            await launching
+        except asyncio.CancelledError:
+            launching.cancel()
+            await asyncio.gather(launching, return_exceptions=True)
+            self._left(ids)
+            raise
         finally:
+            launching.cancel()
             self._expect(ids, False)
         bad = operation.failed(ids)
         operation.phase(PHASE, "failed" if bad else "done", f"{len(ids) - len(bad)} of {len(ids)} ready")
+
+    def _left(self, ids: Sequence[str]) -> None:
+        """Say how a cancelled start leaves each rank."""
+        for rank_id in ids:
+            step = self._operation.rank_steps[rank_id]
+            if rank_id in self._runs and step.state == "running":
+                self._operation.rank(rank_id, "skipped", f"left as it is: {step.detail}")
+            elif step.state == "running":
+                self._operation.rank(rank_id, "skipped", "no answer whether it was started: look at it")
 
     def _expect(self, ids: Sequence[str], expected: bool) -> None:
         for rank_id in ids:
@@ -81,27 +102,46 @@ class Starting:
             if self._operation.is_superseded(rank.id):
                 self._operation.rank(rank.id, "skipped", "left to a later action")
                 return
+            if self._operation.rank_steps[rank.id].state in ("failed", "skipped"):
+                return  # Its group was lost while it waited for its turn.
             agent = self._crew.agent_of(rank.id)
             if agent is None:
                 self._operation.rank(rank.id, "failed", self._crew.unreachable(rank.node))
                 return
             self._operation.rank(rank.id, "running", "starting")
             try:
-                async with self._crew.clock.timeout(LAUNCH_TIMEOUT):
-                    result = await agent.start_rank(self._spec(rank))
+                result = await self._started(agent, rank)
             except TimeoutError:
                 self._operation.rank(rank.id, "failed", f"{rank.node} did not start it in {LAUNCH_TIMEOUT:.0f} s")
                 return
             except RemoteError as error:
                 self._operation.rank(rank.id, "failed", f"could not be started: {error.message}")
                 return
-        self._runs[rank.id] = result.record.run
-        self._since[rank.id] = self._crew.clock.monotonic()
         if result.outcome == "already_running":
             by = f" (by {result.record.by})" if result.record.by else ""
             other = "" if result.record.digest == rank.digest else ", not as in the file: restart it to change it"
             self._operation.rank(rank.id, "running", f"already running{by}{other}")
         self._crew.watcher_of(rank.id).poke()
+
+    async def _started(self, agent: NodeAgent, rank: RankPlan) -> StartResult:
+        """Have a rank started; a start that was told is seen through even when it is cancelled meanwhile."""
+        task = asyncio.ensure_future(agent.start_rank(self._spec(rank)))
+        try:
+            async with self._crew.clock.timeout(LAUNCH_TIMEOUT):
+                result = await asyncio.shield(task)
+        except asyncio.CancelledError:
+            with suppress(RemoteError, TimeoutError):
+                async with self._crew.clock.timeout(CANCEL_PATIENCE):
+                    self._note(rank.id, (await task).record.run)
+            raise
+        finally:
+            task.cancel()
+        self._note(rank.id, result.record.run)
+        return result
+
+    def _note(self, rank_id: str, run: int) -> None:
+        self._runs[rank_id] = run
+        self._since[rank_id] = self._crew.clock.monotonic()
 
     def _spec(self, rank: RankPlan) -> RankSpec:
         crew = self._crew
@@ -120,26 +160,28 @@ class Starting:
             hbm_before=_hbm_of(crew.store.nodes[rank.node], rank.devices),
         )
 
-    async def _wait(self, ids: Sequence[str]) -> None:
+    async def _wait(self, ids: Sequence[str], launching: asyncio.Future[list[None]]) -> None:
         crew, operation = self._crew, self._operation
-        end = crew.clock.monotonic() + self._deadline
-        pending = [rank_id for rank_id in ids if rank_id in self._runs]
-        while pending:
+        while True:
+            launched = launching.done()
             for rank_id in self._runs:  # Also those that are ready: one may die while others still start.
                 if operation.rank_steps[rank_id].state in ("running", "done"):
                     self._look(rank_id)
             self._fail_fast(ids)
-            pending = [rank_id for rank_id in self._runs if operation.rank_steps[rank_id].state == "running"]
+            self._end_late()
             ready = sum(operation.rank_steps[rank_id].state == "done" for rank_id in ids)
             operation.phase(PHASE, "running", f"{ready} of {len(ids)} ready")
-            left = end - crew.clock.monotonic()
-            if pending and left <= 0:
-                for rank_id in pending:
-                    operation.rank(rank_id, "failed", self._too_late(rank_id))
+            pending = any(operation.rank_steps[rank_id].state == "running" for rank_id in self._runs)
+            if launched and not pending:
                 return
-            if pending:
-                await crew.clock.sleep(LOOK_INTERVAL)
-                await first_of(crew.store.changed(), crew.clock.sleep(min(left, 1.0)))
+            await crew.clock.sleep(LOOK_INTERVAL)
+            await first_of(crew.store.changed(), crew.clock.sleep(1.0))
+
+    def _end_late(self) -> None:
+        now = self._crew.clock.monotonic()
+        for rank_id, since in self._since.items():
+            if self._operation.rank_steps[rank_id].state == "running" and now - since >= self._deadline:
+                self._operation.rank(rank_id, "failed", self._too_late(rank_id))
 
     def _too_late(self, rank_id: str) -> str:
         """Say where a rank hangs and since when."""
@@ -211,7 +253,12 @@ class Starting:
                 dead.setdefault(plan[rank_id].group, rank_id)
         for rank_id in ids:
             group = plan[rank_id].group
-            if group not in dead or steps[rank_id].state not in ("running", "done"):
+            if group not in dead or steps[rank_id].state not in ("waiting", "running", "done"):
+                continue
+            if rank_id not in self._runs and steps[rank_id].state == "waiting":
+                self._operation.rank(
+                    rank_id, "skipped", f"not started: {dead[group]} failed, and its group with it"
+                )
                 continue
             if self._crew.store.ranks[rank_id].state is RankState.FAILED:
                 continue  # Its own cause is being looked for.

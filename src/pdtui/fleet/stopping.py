@@ -9,7 +9,7 @@ from pdtui.errors import RemoteError
 from pdtui.fleet.crew import Crew
 from pdtui.fleet.operations import Operation
 from pdtui.fleet.scope import OUTLIVING
-from pdtui.fleet.snapshot import NodeStatus, RankState
+from pdtui.fleet.snapshot import NodeStatus, NpuStatus, RankState
 from pdtui.remote.interface import RankRecord, StopResult
 
 STOP_MARGIN = 60.0
@@ -23,6 +23,9 @@ HBM_INTERVAL = 2.0
 
 HBM_SLACK_MB = 1024
 """Megabytes above the reading before the start that count as «back»."""
+
+STOPPING = "stopping"
+"""The words of a rank's line while it is told to end."""
 
 PHASE = "stop"
 CHECK = "check"
@@ -48,6 +51,15 @@ class Stopping:
         for rank_id in ids:
             self._crew.watcher_of(rank_id).begin_stop(rank_id)
         self._crew.store.publish()  # Out of the proxy's rotation before they are told.
+        try:
+            await self._carry_out(ids)
+        except asyncio.CancelledError:
+            self._left(ids)
+            raise
+        await self._see()
+
+    async def _carry_out(self, ids: Sequence[str]) -> None:
+        operation = self._operation
         results = await asyncio.gather(*(self._stop(rank_id) for rank_id in ids))
         stopped = [
             (rank_id, result.record)
@@ -63,7 +75,22 @@ class Stopping:
             await self._verify(stopped)
             bad = operation.failed(ids)
             operation.phase(CHECK, "failed" if bad else "done", "processes, ports and HBM")
-        await self._see()
+
+    def _left(self, ids: Sequence[str]) -> None:
+        """Say how a cancelled stop leaves each rank."""
+        for rank_id in ids:
+            step = self._operation.rank_steps[rank_id]
+            if step.state != "running":
+                continue
+            if step.detail == STOPPING:
+                words = "TERM was sent and no KILL follows: look whether it ends, else stop it again"
+                self._operation.rank(rank_id, "skipped", words)
+            elif self._by_the_way:
+                self._operation.rank(
+                    rank_id, "skipped", f"{step.detail}, ports and HBM not verified, not started again"
+                )
+            else:
+                self._operation.rank(rank_id, "done", f"{step.detail}, ports and HBM not verified")
 
     async def _stop(self, rank_id: str) -> StopResult | None:
         watcher = self._crew.watcher_of(rank_id)
@@ -88,7 +115,7 @@ class Stopping:
             return None
         try:
             async with crew.clock.timeout(self._grace + STOP_MARGIN), crew.alone(rank_id):
-                operation.rank(rank_id, "running", "stopping")
+                operation.rank(rank_id, "running", STOPPING)
                 result = await agent.stop_rank(crew.topology.name, record.rank, grace=self._grace, by=crew.by)
         except TimeoutError:
             operation.rank(rank_id, "failed", f"{status.node} gave no answer")
@@ -198,8 +225,21 @@ def _held(node: NodeStatus, record: RankRecord, since: float) -> str | None:
         if npu is None or npu.hbm_used_mb is None:
             return None
         if npu.hbm_used_mb > before + HBM_SLACK_MB:
-            return f"NPU {device} still holds {npu.hbm_used_mb} MB of HBM, {before} MB before the start"
+            words = f"NPU {device} still holds {npu.hbm_used_mb} MB of HBM, {before} MB before the start"
+            return f"{words}{_holder(node.name, npu)}"
     return ""
+
+
+def _holder(node: str, npu: NpuStatus) -> str:
+    """Say who holds an NPU's memory by npu-smi's process table, whose pids are the host's, and what to do."""
+    if not npu.processes:
+        return "; no process owns it: wait a minute, then look for leftovers with npu-smi info on the host"
+    pid, name, _ = max(npu.processes, key=lambda process: process[2])
+    more = f" and {len(npu.processes) - 1} more" if len(npu.processes) > 1 else ""
+    return (
+        f" by {name or 'a process'} (pid {pid} of the host{more}): on {node}, ps -o pid,ppid,stat,cmd -p {pid},"
+        f" then kill -9 {pid}; if that frees nothing, end its parent"
+    )
 
 
 def needs_stop(crew: Crew, rank_id: str) -> bool:

@@ -29,6 +29,8 @@ class Supervisor:
         self._ready_deadline = ready_deadline
         self._operations: dict[str, Operation] = {}
         self._tasks: dict[str, asyncio.Task[None]] = {}
+        self._cancelling: set[str] = set()
+        """Operations whose end was asked for; those that end with the fleet are not among them."""
         self._number = count(1)
 
     async def preview(self, intent: Intent) -> Preview:
@@ -64,12 +66,17 @@ class Supervisor:
         return operation.id
 
     async def cancel(self, operation: str) -> None:
-        """Stop an operation where it is; ranks are left as they are. Raises `UsageError` for an unknown id."""
+        """Stop an operation where it is: what has not begun does not begin; each rank's line says how it is left.
+
+        Raises `UsageError` for an unknown id.
+        """
         if operation not in self._operations:
             raise UsageError(f"no operation {operation}")
         task = self._tasks.get(operation)
-        if task is not None:
+        if task is not None and self._operations[operation].running and operation not in self._cancelling:
+            self._cancelling.add(operation)
             task.cancel()
+        if task is not None:
             await self._operations[operation].finished.wait()
 
     async def wait(self, operation: str) -> OperationStatus:
@@ -192,8 +199,10 @@ class Supervisor:
             await self._work(operation, intent, scope, left_out)
             await noting
         except asyncio.CancelledError:
-            operation.finish("cancelled", "cancelled; the ranks are left as they are")
-            raise
+            operation.finish("cancelled", operation.cut_short())
+            crew.store.event("warning", operation.id, f"{operation.verb} cancelled: {operation.status.error}")
+            if operation.id not in self._cancelling:
+                raise
         finally:
             noting.cancel()
             self._conclude(operation)

@@ -62,3 +62,20 @@ def _guess(target: str, topology: Topology, plan: Plan) -> str:
     if near:
         return f"; did you mean {near[0]!r}?"
     return f"; there are {', '.join(topology.groups)}, their ranks, @NODE, role:ROLE, failed and all"
+
+
+def in_short(ids: Sequence[str]) -> str:
+    """Return rank ids in few words: `decode/0-7, p1/1`."""
+    spans: list[tuple[str, int, int]] = []
+    for rank_id in ids:
+        group, _, number = rank_id.partition("/")
+        if not number.isdigit():
+            spans.append((rank_id, -1, -1))
+        elif spans and spans[-1][0] == group and spans[-1][2] == int(number) - 1:
+            spans[-1] = (group, spans[-1][1], int(number))
+        else:
+            spans.append((group, int(number), int(number)))
+    return ", ".join(
+        group if first < 0 else f"{group}/{first}" if first == last else f"{group}/{first}-{last}"
+        for group, first, last in spans
+    )
