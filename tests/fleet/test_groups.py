@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from pdtui.console.describe import describe_rank
 from pdtui.fleet.fleet import Fleet
 from pdtui.fleet.intents import RestartRanks, StartRanks, StopRanks
-from pdtui.fleet.snapshot import OperationStatus, RankState
+from pdtui.fleet.snapshot import GroupStatus, OperationStatus, RankState
 from pdtui.remote.interface import RankSpec, StartResult
 from tests.fleet.cluster import ALL, DECODE, Cluster
 from tests.support.memory_node import Behaviour, MemoryAgent
@@ -26,6 +28,16 @@ async def start(cluster: Cluster, fleet: Fleet, ids: tuple[str, ...] = ALL) -> O
 
 def steps(operation: OperationStatus) -> dict[str, tuple[str, str]]:
     return {step.label: (step.state, step.detail) for step in operation.steps}
+
+
+def group_of(fleet: Fleet, name: str) -> GroupStatus:
+    group = fleet.snapshot.group(name)
+    assert group is not None
+    return group
+
+
+def headline(fleet: Fleet) -> str:
+    return fleet.snapshot.headline.message if fleet.snapshot.headline is not None else ""
 
 
 def log_line(cluster: Cluster, seconds: float, words: str) -> str:
@@ -139,3 +151,83 @@ async def test_start_is_seen_through_on_its_node_when_it_is_cancelled_meanwhile(
         assert fleet.store.ranks["p1/0"].state is RankState.STARTING or await cluster.until(
             lambda: fleet.store.ranks["p1/0"].state in (RankState.STARTING, RankState.READY)
         )
+
+
+async def test_half_started_group_says_who_is_missing_also_to_a_console_that_did_not_start_it(
+    cluster: Cluster,
+) -> None:
+    for node in cluster.nodes.values():
+        node.behaviour = lambda _: Behaviour(
+            ready_after=5000, log="Waiting for READY message from DP Coordinator\n"
+        )
+    begun = cluster.clock.wall()
+    async with cluster.fleet() as fleet:
+        half = StartRanks(DECODE[:2], override=("group:decode",), reason="try")
+        operation = await cluster.drive(fleet.submit(half))
+        await cluster.until(lambda: cluster.states(fleet)["decode/1"] is RankState.STARTING)
+        await cluster.clock.advance(5)
+        assert group_of(fleet, "decode").waits_for == ()  # Others may be about to come.
+        await cluster.drive(fleet.cancel(operation))
+    async with cluster.fleet(by="bob@desk") as other:
+        await cluster.until(lambda: other.snapshot.headline is not None)
+        group = group_of(other, "decode")
+        assert (group.waiting, group.waits_for, group.waits_on) == (DECODE[:2], DECODE[2:], ("node4",))
+        assert begun <= (group.waiting_since or 0.0) <= begun + 2
+        assert headline(other).startswith("decode waits for decode/2-3 on node4 since ")
+        done = await cluster.drive(other.submit(StartRanks(DECODE)))
+        await cluster.clock.advance(5)
+        assert group_of(other, "decode").waits_for == ()
+        await cluster.drive(other.cancel(done))
+
+
+async def test_deaths_of_a_group_keep_their_order_and_survivors_are_named(cluster: Cluster) -> None:
+    async with cluster.fleet() as fleet:
+        await start(cluster, fleet)
+        cluster.nodes["node4"].skew = 40.0  # Its clock is ahead: the order is that of one clock.
+        await cluster.clock.advance(70)
+        cluster.node_of("decode/3").kill("tiny", "decode/3")
+        await cluster.clock.advance(3)
+        cluster.node_of("decode/0").kill("tiny", "decode/0", signal=6)
+        await cluster.until(lambda: cluster.states(fleet)["decode/0"] is RankState.FAILED)
+        await cluster.clock.advance(15)
+        group = group_of(fleet, "decode")
+        assert [(death.rank, death.exit_status) for death in group.deaths] == [("decode/3", -9), ("decode/0", -6)]
+        first, second = (death.at or 0.0 for death in group.deaths)
+        assert abs(second - first - 3) < 0.5
+        assert group.must_restart == ("decode/1", "decode/2")
+        assert headline(fleet).startswith("decode/3 failed at ")
+        assert "decode/1-2 still run, without a group: restart decode." in headline(fleet)
+        rows = describe_rank(fleet.store.ranks["decode/1"], fleet.plan, cluster.clock.wall(), group)
+        text = "\n".join(row.text for row in rows)
+        assert "lost: this rank still runs, but never gets its group back; restart decode" in text
+        assert "1. decode/3" in text
+        assert "2. decode/0  +3.0 s  signal 6" in text
+        preview = await cluster.drive(fleet.preview(RestartRanks(("decode/0", "decode/3"))))
+        assert preview.ids == DECODE  # And no prefill rank with them.
+        healed = await cluster.drive(fleet.wait(await fleet.submit(RestartRanks(("decode/0",)))))
+        assert healed.state == "done", healed.error
+        await cluster.clock.advance(1)
+        assert group_of(fleet, "decode") == replace(group, deaths=(), must_restart=())
+
+
+async def test_rank_that_was_started_anew_without_its_group_waits_in_vain(cluster: Cluster) -> None:
+    async with cluster.fleet() as fleet:
+        await start(cluster, fleet)
+        await cluster.clock.advance(100)
+        cluster.nodes["node3"].behaviour = lambda _: Behaviour(ready_after=5000)
+        alone = RestartRanks(("decode/0",), whole_group=False, override=("group:decode",), reason="try")
+        await fleet.submit(alone)
+        await cluster.until(lambda: group_of(fleet, "decode").late == ("decode/0",))
+        assert "decode/0 waits in vain" in headline(fleet)
+
+
+async def test_prefill_that_breaks_soon_after_decode_is_told_as_a_possible_consequence(cluster: Cluster) -> None:
+    async with cluster.fleet() as fleet:
+        await start(cluster, fleet)
+        cluster.node_of("decode/2").kill("tiny", "decode/2")
+        await cluster.clock.advance(12)
+        assert group_of(fleet, "p1").after == ""
+        cluster.node_of("p1/0").kill("tiny", "p1/0", signal=6)
+        await cluster.until(lambda: group_of(fleet, "p1").after == "decode/2")
+        assert abs(group_of(fleet, "p1").after_s - 12) < 1
+        assert group_of(fleet, "p2").after == ""

@@ -10,7 +10,8 @@ from pdtui.console.rows import BLANK, Row, heading, paragraphs
 from pdtui.console.staleness import shown_verdict
 from pdtui.console.strings import S
 from pdtui.console.timing import clock_time, count, duration, elapsed, latency
-from pdtui.fleet.snapshot import NodeStatus, NpuStatus, RankStatus, Snapshot
+from pdtui.fleet.snapshot import GroupStatus, NodeStatus, NpuStatus, RankStatus, Snapshot
+from pdtui.fleet.targets import in_short
 from pdtui.readings.verdict import Verdict
 from pdtui.topology.model import Role
 from pdtui.topology.plan import Plan, RankPlan
@@ -41,7 +42,7 @@ def diagnosis_rows(rank: RankStatus) -> list[Row]:
     return rows
 
 
-def describe_rank(rank: RankStatus, plan: Plan, now: float) -> list[Row]:
+def describe_rank(rank: RankStatus, plan: Plan, now: float, group: GroupStatus | None = None) -> list[Row]:
     """Return everything about a rank: how it is, what would be and was started, and where."""
     planned = plan.by_id.get(rank.id)
     state = S.rank_states[rank.state]
@@ -51,6 +52,7 @@ def describe_rank(rank: RankStatus, plan: Plan, now: float) -> list[Row]:
     rows = [heading(f"{rank.id}  {rank.role.value}")]
     rows += _field(S.state, f"{state}  {elapsed(now, rank.since)}")
     rows += diagnosis_rows(rank)
+    rows += group_rows(rank, group)
     since = f"  {elapsed(now, rank.stage_since)}" if rank.stage and rank.stage_since else ""
     rows += _field(S.stage, f"{rank.stage}{since}")
     rows += _field(S.health, f"{rank.health}  ({clock_time(rank.observed_at)})" if rank.health else "")
@@ -69,6 +71,45 @@ def describe_rank(rank: RankStatus, plan: Plan, now: float) -> list[Row]:
         rows += [BLANK, heading(S.difference)]
         rows += [Row(line, "warning", indent=2) for line in rank.difference]
     rows += [BLANK, *command_rows(planned)]
+    return rows
+
+
+def group_rows(rank: RankStatus, group: GroupStatus | None) -> list[Row]:
+    """Return what a rank's group as a whole has to do with it."""
+    if group is None:
+        return []
+    rows: list[Row] = []
+    if rank.id in group.must_restart:
+        rows += _field(S.group, S.group_must_restart.format(group=group.name), "failed")
+    elif rank.id in group.late:
+        rows += _field(S.group, S.group_late.format(group=group.name), "failed")
+    if group.waits_for:
+        missing = S.group_waits_for.format(ranks=in_short(group.waits_for), nodes=", ".join(group.waits_on))
+        since = f"  {S.group_since.format(t=clock_time(group.waiting_since))}" if group.waiting_since else ""
+        rows += _field(S.group, f"{missing}{since}", "failed")
+    if group.after:
+        rows += _field(S.group, S.group_after.format(rank=group.after, s=f"{group.after_s:.0f}"), "warning")
+    if len(group.deaths) > 1 or (group.deaths and group.deaths[0].rank != rank.id):
+        rows += _death_rows(group)
+    return rows
+
+
+_DEATHS_SHOWN = 8
+
+
+def _death_rows(group: GroupStatus) -> list[Row]:
+    first = group.deaths[0].at
+    rows = []
+    for number, death in enumerate(group.deaths[:_DEATHS_SHOWN]):
+        ended = S.exit_status if (death.exit_status or 0) >= 0 else S.signal
+        words = ended.format(n=abs(death.exit_status)) if death.exit_status is not None else ""
+        if number and first is not None and death.at is not None:
+            when = f"+{death.at - first:.1f} s"
+        else:
+            when = clock_time(death.at)
+        rows.append(Row(f"{number + 1}. {death.rank}  {when}  {words}", label=S.deaths if number == 0 else " "))
+    if len(group.deaths) > _DEATHS_SHOWN:
+        rows.append(Row(S.more_deaths.format(n=len(group.deaths) - _DEATHS_SHOWN), "dim", " "))
     return rows
 
 

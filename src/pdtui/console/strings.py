@@ -242,6 +242,16 @@ class Strings:
     test_helps_starting: str = "{ranks} still starting: ask again when SERVING"
     test_helps_stopped: str = "esc S starts what is stopped ({ranks})"
 
+    # groups
+    group: str = "group"
+    group_must_restart: str = "lost: this rank still runs, but never gets its group back; restart {group}"
+    group_late: str = "serves without this rank and takes none back; restart {group}"
+    group_waits_for: str = "waits for {ranks} on {nodes}"
+    group_after: str = "broke {s} s after {rank} died: perhaps its consequence; look before restarting it"
+    group_since: str = "since {t}"
+    deaths: str = "order of deaths"
+    more_deaths: str = "and {n} more"
+
     # operations
     operation_by: str = "by {who}"
     operation_states: Mapping[str, str] = field(

@@ -5,15 +5,19 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 
-from pdtui.fleet.snapshot import Headline, NodeState, NodeStatus, RankState, RankStatus
+from pdtui.fleet.snapshot import GroupStatus, Headline, NodeState, NodeStatus, RankState, RankStatus
+from pdtui.fleet.targets import in_short
 from pdtui.readings.verdict import Verdict
 
 
-def make_headline(nodes: Sequence[NodeStatus], ranks: Sequence[RankStatus]) -> Headline | None:
+def make_headline(
+    nodes: Sequence[NodeStatus], ranks: Sequence[RankStatus], groups: Sequence[GroupStatus] = ()
+) -> Headline | None:
     """Return the one sentence, or None when nothing needs an operator."""
     return (
-        _failed_rank(ranks)
+        _failed_rank(ranks, groups)
         or _unreachable_node(nodes, ranks)
+        or _broken_group(groups)
         or _sick_rank(ranks)
         or _failed_npu(nodes)
         or _unmanaged(ranks)
@@ -26,15 +30,45 @@ def clock_time(at: float) -> str:
     return time.strftime("%H:%M:%S", time.localtime(at))
 
 
-def _failed_rank(ranks: Sequence[RankStatus]) -> Headline | None:
+def _failed_rank(ranks: Sequence[RankStatus], groups: Sequence[GroupStatus]) -> Headline | None:
     failed = [rank for rank in ranks if rank.state is RankState.FAILED]
     if not failed:
         return None
     first = min(failed, key=_since)
     more = f", and {len(failed) - 1} more" if len(failed) > 1 else ""
-    message = f"{first.id} failed{_time('at', first)}{more}{_why(first)}"
+    group = next((group for group in groups if group.name == first.group), None)
+    message = f"{first.id} failed{_time('at', first)}{more}{_why(first)}{_survivors(group)}"
     cause = first.diagnosis.first_cause if first.diagnosis else ""
     return Headline(message, cause or first.id, "error")
+
+
+def _survivors(group: GroupStatus | None) -> str:
+    """Say who lives on in vain."""
+    if group is None or not group.must_restart:
+        return ""
+    verb = "runs" if len(group.must_restart) == 1 else "run"
+    return f" {in_short(group.must_restart)} still {verb}, without a group: restart {group.name}."
+
+
+def _broken_group(groups: Sequence[GroupStatus]) -> Headline | None:
+    for group in groups:
+        if group.late:
+            verb = "waits" if len(group.late) == 1 else "wait"
+            return Headline(
+                f"{in_short(group.late)} {verb} in vain: a MoE group that serves takes no rank back; "
+                f"restart {group.name}",
+                group.late[0],
+                "error",
+            )
+        if group.waits_for:
+            since = f" since {clock_time(group.waiting_since)}" if group.waiting_since else ""
+            return Headline(
+                f"{group.name} waits for {in_short(group.waits_for)} on {', '.join(group.waits_on)}{since}: "
+                f"{len(group.waits_for)} of {group.total} ranks do not run",
+                group.waits_for[0],
+                "error",
+            )
+    return None
 
 
 def _since(rank: RankStatus) -> float:

@@ -192,6 +192,42 @@ class RankStatus:
 
 
 @dataclass(frozen=True, slots=True)
+class Death:
+    """The end of a rank that nobody asked for."""
+
+    rank: str
+    at: float | None
+    exit_status: int | None
+    """-N: ended by signal N."""
+
+
+@dataclass(frozen=True, slots=True)
+class GroupStatus:
+    """What is true of a group as a whole; what concerns rendezvous and loss holds for MoE groups only."""
+
+    name: str
+    role: Role
+    total: int
+    deaths: tuple[Death, ...] = ()
+    """In their order."""
+    must_restart: tuple[str, ...] = ()
+    """Ranks that run although the group is lost: they hang and take nobody back."""
+    waiting: tuple[str, ...] = ()
+    """Ranks that wait for missing ones."""
+    waits_for: tuple[str, ...] = ()
+    """The missing ones: they do not run, and nobody here is about to start them."""
+    waits_on: tuple[str, ...] = ()
+    """The nodes of the missing ones."""
+    waiting_since: float | None = None
+    late: tuple[str, ...] = ()
+    """Ranks that were started anew while the rest serves: they wait in vain."""
+    after: str = ""
+    """A decode rank that died shortly before this prefill group broke."""
+    after_s: float = 0.0
+    """Seconds between the two."""
+
+
+@dataclass(frozen=True, slots=True)
 class OperationStep:
     """One line of an operation's progress."""
 
@@ -264,12 +300,17 @@ class Snapshot:
     operations: tuple[OperationStatus, ...] = ()
     """Running ones and the last few that ended."""
     events: tuple[Event, ...] = ()
+    groups: tuple[GroupStatus, ...] = ()
     file_changed: bool = False
     """The topology file on disk is no longer the one that was loaded."""
 
     def node(self, name: str) -> NodeStatus | None:
         """Return a node by name."""
         return next((node for node in self.nodes if node.name == name), None)
+
+    def group(self, name: str) -> GroupStatus | None:
+        """Return a group by name."""
+        return next((group for group in self.groups if group.name == name), None)
 
     def rank(self, rank_id: str) -> RankStatus | None:
         """Return a rank by id."""

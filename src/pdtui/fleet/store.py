@@ -13,6 +13,7 @@ from dataclasses import replace
 from typing import Any, Literal
 
 from pdtui.clock import Clock
+from pdtui.fleet.groups import group_statuses
 from pdtui.fleet.headline import make_headline
 from pdtui.fleet.serving import serving_status
 from pdtui.fleet.snapshot import (
@@ -183,6 +184,8 @@ class Store:
         ranks = (*planned, *strays)
         previous = self.snapshot.serving if revision else None
         now = self._clock.wall()
+        operations = tuple(self._operations.values())
+        groups = group_statuses(self._topology, planned, operations, now)
         return Snapshot(
             revision=revision,
             made_at=now,
@@ -190,8 +193,9 @@ class Store:
             nodes=nodes,
             ranks=ranks,
             serving=serving_status(self._topology, planned, previous, now),
-            headline=make_headline(nodes, ranks),
-            operations=tuple(self._operations.values()),
+            headline=make_headline(nodes, ranks, groups),
+            groups=groups,
+            operations=operations,
             events=tuple(self._events),
             file_changed=self._file_changed,
         )

@@ -163,7 +163,7 @@ class PaintedScreen(Screen[None]):
         if tab == "describe":
             node = self.snapshot.node(selection.node)
             if rank is not None:
-                rows = describe.describe_rank(rank, self.handle.plan, now)
+                rows = describe.describe_rank(rank, self.handle.plan, now, self.snapshot.group(rank.group))
             else:
                 rows = describe.describe_node(node, now) if node is not None else []
         elif tab == "metrics":
