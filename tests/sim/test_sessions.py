@@ -199,7 +199,7 @@ async def test_a_killed_simulator_takes_its_nodes_with_it(tmp_path: Path) -> Non
     )
     assert process.stdout
     assert (await process.stdout.readline()).strip().endswith(b"small.yaml")
-    await eventually(lambda: len(carrying("node_init.py", str(tmp_path))) >= 2)
+    await eventually(lambda: len(carrying("pdtui.sim.node_init", str(tmp_path))) >= 2)
     process.send_signal(signal.SIGKILL)
     await process.wait()
     await eventually(lambda: nothing_of(str(tmp_path)), what="the nodes' end")

@@ -41,6 +41,11 @@ JOURNAL = "journal"
     "--root", type=click.Path(path_type=Path), help="folder for everything (kept); default: a temporary one"
 )
 @click.option("--speed", type=click.FloatRange(0.01, 1000), default=1.0, help="divides the durations of a start")
+@click.option(
+    "--netns",
+    is_flag=True,
+    help="each node with a network of its own, the file's addresses and OpenSSH's sshd",
+)
 @click.option("--fault", "spec", metavar="SPEC", help="switch a fault of the demo that runs, see --faults")
 @click.option("--faults", is_flag=True, help="list the faults and end")
 @click.option("--theme", default=None, metavar="NAME|FILE", help="of the console")
@@ -51,6 +56,7 @@ def command(
     stopped: bool,
     root: Path | None,
     speed: float,
+    netns: bool,
     spec: str | None,
     faults: bool,
     theme: str | None,
@@ -80,14 +86,16 @@ def command(
 
         require_terminal("pdtui demo --serve")
         prepare_textual(slow=False)
-    with _simulation(path, root, speed) as (topology_path, process):
+    with _simulation(path, root, speed, netns=netns) as (topology_path, process):
         if serve:
             return _serve(topology_path, process, start=not stopped)
         return _console(topology_path, start=not stopped, theme=theme, glyphs=glyphs)
 
 
 @contextlib.contextmanager
-def _simulation(path: Path, root: Path | None, speed: float) -> Iterator[tuple[Path, subprocess.Popen[str]]]:
+def _simulation(
+    path: Path, root: Path | None, speed: float, *, netns: bool
+) -> Iterator[tuple[Path, subprocess.Popen[str]]]:
     """Run the simulator in a session of its own; it also ends when this process is killed."""
     with contextlib.ExitStack() as stack:
         if root is None:
@@ -97,8 +105,9 @@ def _simulation(path: Path, root: Path | None, speed: float) -> Iterator[tuple[P
         # SIGINT too: a shell that starts us in the background has it ignored.
         for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
             stack.callback(signal.signal, number, signal.signal(number, _interrupt))
+        argv = [sys.executable, "-m", "pdtui.sim", str(path), "--root", str(root), "--speed", str(speed)]
         process = subprocess.Popen(
-            [sys.executable, "-m", "pdtui.sim", str(path), "--root", str(root), "--speed", str(speed)],
+            [*argv, "--netns"] if netns else argv,
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,

@@ -15,16 +15,17 @@ from pathlib import Path
 
 from pdtui.errors import FileError, PdtuiError, UsageError
 from pdtui.sim.control import Control
-from pdtui.sim.simulation import Simulation
+from pdtui.sim.simulation import NetworkKind, Simulation
 
 
-async def serve(file: Path, root: Path | None, speed: float, *, isolate: bool) -> None:
+async def serve(file: Path, root: Path | None, speed: float, *, isolate: bool, network: NetworkKind) -> None:
     """Run a simulation until it shall end. Raises `FileError`, `SimulationError`."""
     loop = asyncio.get_running_loop()
     over = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
         loop.add_signal_handler(number, over.set)
-    async with Simulation(file, root, speed=speed, isolate=isolate) as simulation, Control(simulation):
+    simulated = Simulation(file, root, speed=speed, isolate=isolate, network=network)
+    async with simulated as simulation, Control(simulation):
         print(simulation.topology_path, flush=True)  # noqa: T201
         watching = _watch_stdin(loop, over)
         try:
@@ -57,9 +58,11 @@ def main() -> int:
     parser.add_argument("--root", type=Path, default=None, help="folder for everything; kept at the end")
     parser.add_argument("--speed", type=float, default=1.0, help="divides the durations of a start")
     parser.add_argument("--no-namespaces", action="store_true", help="plain processes in place of pid namespaces")
+    parser.add_argument("--netns", action="store_true", help="a network of their own, at the file's addresses")
     given = parser.parse_args()
     try:
-        asyncio.run(serve(given.file, given.root, given.speed, isolate=not given.no_namespaces))
+        network: NetworkKind = "netns" if given.netns else "loopback"
+        asyncio.run(serve(given.file, given.root, given.speed, isolate=not given.no_namespaces, network=network))
     except PdtuiError as error:
         print(f"pdtui: {error}", file=sys.stderr)  # noqa: T201
         return 2 if isinstance(error, FileError | UsageError) else 1

@@ -10,6 +10,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from pdtui.errors import UsageError
+from pdtui.sim import reach
+from pdtui.sim.fault_words import one, switch
 from pdtui.sim.folder import python
 from pdtui.sim.npus import write_file
 
@@ -61,22 +63,9 @@ def _npu(simulation: Simulation, target: str) -> tuple[SimNode, int]:
     return node, phy
 
 
-def _switch(words: Sequence[str], at: int) -> bool:
-    """Return the on or off at a place; on when nothing stands there."""
-    return {"on": True, "off": False}[words[at]] if len(words) > at else True
-
-
-def _one(words: Sequence[str], *choices: str) -> str:
-    (word,) = words
-    found = next((choice for choice in choices if choice.lower() == word.lower()), "")
-    if not found:
-        raise ValueError(word)
-    return found
-
-
 async def _link(simulation: Simulation, words: Sequence[str]) -> str:
     node, phy = _npu(simulation, words[0])
-    up = _one(words[1:], "up", "down") == "up"
+    up = one(words[1:], "up", "down") == "up"
     node.npus.set_link(phy, up=up)
     return f"link of {words[0]} is {'UP' if up else 'DOWN'}"
 
@@ -90,14 +79,14 @@ async def _net_health(simulation: Simulation, words: Sequence[str]) -> str:
 
 async def _vnic(simulation: Simulation, words: Sequence[str]) -> str:
     node, phy = _npu(simulation, words[0])
-    word = _one(words[1:], "UP", "DOWN")
+    word = one(words[1:], "UP", "DOWN")
     node.npus.set(phy, "vnic", word)
     return f"vnic of {words[0]} is {word}"
 
 
 async def _health(simulation: Simulation, words: Sequence[str]) -> str:
     node, phy = _npu(simulation, words[0])
-    word = _one(words[1:], *HEALTH_WORDS)
+    word = one(words[1:], *HEALTH_WORDS)
     node.npus.set_smi(phy, health=word)
     return f"health of {words[0]} is {word}"
 
@@ -117,7 +106,7 @@ async def _hbm(simulation: Simulation, words: Sequence[str]) -> str:
 async def _gone(simulation: Simulation, words: Sequence[str]) -> str:
     node, phy = _npu(simulation, words[0])
     path = node.npus.folder / str(phy) / "gone"
-    if _switch(words, 1):
+    if switch(words, 1):
         path.touch()
         return f"{words[0]} has dropped off the bus"
     path.unlink(missing_ok=True)
@@ -133,7 +122,7 @@ def _tool_fault(word: str) -> Callable[[Simulation, Sequence[str]], Awaitable[st
         name, _, number = target.partition("/")
         node = simulation.node(name)
         default = ("hccn_tool",) if number else TOOLS
-        names = (_one(rest, *TOOLS),) if rest else default
+        names = (one(rest, *TOOLS),) if rest else default
         if number:
             _npu(simulation, target)
         for each in names:
@@ -162,18 +151,17 @@ async def _heal(simulation: Simulation, words: Sequence[str]) -> str:
     for path in (node.folder / "fault").iterdir():
         path.unlink()
     _set_python(node, there=True)
+    if node.network is not None:
+        await node.network.impair(name, cut=False, loss=0.0, delay=0.0)
+    if not node.processes.running:
+        await node.power_on()
+    await node.ssh.allow_forwarding(allowed=True)
     await node.ssh.listen()
     return f"{name} is healthy and reachable"
 
 
-async def _cut(simulation: Simulation, words: Sequence[str]) -> str:
-    (name,) = words
-    await simulation.node(name).ssh.cut()
-    return f"{name} is not reachable over SSH"
-
-
 async def _no_python(simulation: Simulation, words: Sequence[str]) -> str:
-    on = _switch(words, 1)
+    on = switch(words, 1)
     _set_python(simulation.node(words[0]), there=not on)
     return f"{words[0]} has {'no ' if on else ''}python3"
 
@@ -237,8 +225,8 @@ async def _crash(simulation: Simulation, words: Sequence[str]) -> str:
 
 
 def _rank_switch(name: str) -> Callable[[Simulation, Sequence[str]], Awaitable[str]]:
-    async def switch(simulation: Simulation, words: Sequence[str]) -> str:
-        target, on = words[0], _switch(words, 1)
+    async def rank_switch(simulation: Simulation, words: Sequence[str]) -> str:
+        target, on = words[0], switch(words, 1)
         node_name, colon, port = target.partition(":")
         nodes = [simulation.node(node_name)] if colon else list(simulation.nodes.values())
         for node in nodes:
@@ -249,7 +237,7 @@ def _rank_switch(name: str) -> Callable[[Simulation, Sequence[str]], Awaitable[s
             write_file(path, "\n".join(sorted(names)) + "\n")
         return f"{target}: {name} {'on' if on else 'off'}"
 
-    return switch
+    return rank_switch
 
 
 FAULTS: dict[str, Fault] = {
@@ -265,7 +253,20 @@ FAULTS: dict[str, Fault] = {
     "hang": Fault("NODE[/NPU] [hccn_tool|npu-smi] [on|off]", "the tool never answers", _tool_fault("hang")),
     "busy": Fault("NODE[/NPU] [hccn_tool|npu-smi] [on|off]", "the tool says that it is busy", _tool_fault("busy")),
     "empty": Fault("NODE[/NPU] [hccn_tool|npu-smi] [on|off]", "the tool prints nothing", _tool_fault("empty")),
-    "cut": Fault("NODE", "SSH connections drop and new ones are refused, until heal NODE", _cut),
+    "cut": Fault(
+        "NODE",
+        "packets to and from the node vanish until heal NODE (without --netns: SSH drops and is refused)",
+        reach.cut,
+    ),
+    "slow": Fault("NODE MILLISECONDSms|off", "packets to the node and back take longer (--netns)", reach.slow),
+    "lossy": Fault("NODE PERCENT%|off", "packets to and from the node are lost (--netns)", reach.lossy),
+    "sshd-kill": Fault("NODE", "SSH connections drop and new ones are refused, until sshd NODE", reach.sshd_kill),
+    "sshd-freeze": Fault("NODE", "sshd and its sessions do nothing more, until sshd NODE", reach.sshd_freeze),
+    "sshd": Fault("NODE", "sshd runs again", reach.sshd),
+    "reboot": Fault("NODE", "every process ends, and the node comes back as after a boot", reach.reboot),
+    "power": Fault("NODE on|off", "the node is off, and says good-bye to nobody (--netns)", reach.power),
+    "rekey": Fault("NODE [on|off]", "the node has another host key, and its connections end", reach.rekey),
+    "no-forwarding": Fault("NODE [on|off]", "sshd forbids TCP forwarding to new connections", reach.no_forwarding),
     "no-python": Fault("NODE [on|off]", "python3 is not found on the node", _no_python),
     "crash": Fault("RANK", "SIGKILL to every process of a rank (decode/3, or NODE:PORT)", _crash),
     "die-at-start": Fault(

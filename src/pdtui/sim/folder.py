@@ -5,10 +5,12 @@ from __future__ import annotations
 import compileall
 import json
 import os
+import pwd
 import shlex
 import shutil
 import sys
 import uuid
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -54,6 +56,13 @@ class Machine:
     speed: float
     version: str
     """Of vLLM, as installed on the node."""
+    networked: bool = False
+    """Whether the node has a network of its own, and does not share the machine's with the other nodes."""
+
+    @property
+    def address_view(self) -> str:
+        """The only address of the machine's whose ports are the node's; empty when all that it sees are."""
+        return "" if self.networked else self.address
 
     @property
     def tools(self) -> str:
@@ -142,7 +151,7 @@ def build_node(machine: Machine) -> Npus:
     npus = Npus(folder / "npu", machine.platform, machine.server_index)
     npus.create()
     (folder / "etc" / "machine-id").write_text(uuid.uuid4().hex + "\n", encoding="ascii")
-    (folder / "etc" / "boot_id").write_text(f"{uuid.uuid4()}\n", encoding="ascii")
+    new_boot_id(machine)
     _write_hccn_conf(npus, folder / "etc" / "hccn.conf")
     set_env = machine.rank_home.parent / "usr" / "local" / "Ascend" / "ascend-toolkit" / "set_env.sh"
     set_env.parent.mkdir(parents=True, exist_ok=True)
@@ -150,6 +159,40 @@ def build_node(machine: Machine) -> Npus:
     _write_tools(machine, npus)
     _write_homes(machine)
     return npus
+
+
+def new_boot_id(machine: Machine) -> None:
+    """Write the word by which one boot is told from another."""
+    (machine.folder / "etc" / "boot_id").write_text(f"{uuid.uuid4()}\n", encoding="ascii")
+
+
+def environment(machine: Machine, user: str) -> dict[str, str]:
+    """Return what an SSH session starts with: sshd's own variables, nothing of this machine's."""
+    variables = {
+        "PATH": machine.tools,
+        "HOME": str(machine.home),
+        "USER": user,
+        "LOGNAME": user,
+        "SHELL": "/bin/bash",
+        "LANG": "C.UTF-8",
+        "TMPDIR": str(machine.folder / "tmp"),
+        "PDTUI_SIM_NODE": str(machine.folder),
+    }
+    if machine.address_view:
+        variables["PDTUI_ADDRESS_VIEW"] = machine.address_view
+    return variables
+
+
+def write_accounts(machine: Machine, user: str, names: Mapping[str, str]) -> None:
+    """Write what a node with a network has in place of the machine's: users, hosts, and an empty log folder."""
+    lines = Path("/etc/passwd").read_text(encoding="utf-8").splitlines()
+    entry = pwd.getpwnam(user)
+    others = [line for line in lines if line.partition(":")[0] != user]
+    mine = f"{user}:x:{entry.pw_uid}:{entry.pw_gid}::{machine.home}:/bin/bash"
+    (machine.folder / "etc" / "passwd").write_text("\n".join([mine, *others]) + "\n", encoding="utf-8")
+    hosts = ["127.0.0.1 localhost", *(f"{address} {name}" for name, address in names.items())]
+    (machine.folder / "etc" / "hosts").write_text("\n".join(hosts) + "\n", encoding="utf-8")
+    (machine.folder / "var" / "log").mkdir(parents=True, exist_ok=True)
 
 
 def _write_hccn_conf(npus: Npus, path: Path) -> None:
@@ -175,7 +218,7 @@ def _write_tools(machine: Machine, npus: Npus) -> None:
         "SERVER": str(npus.server_index),
         "PATH": machine.tools,
         "HOSTNAME": machine.name,
-        "ADDRESS": machine.address,
+        "ADDRESS": machine.address_view,
     }
     local = machine.folder / "usr" / "local"
     _write_tool("hccn_tool.sh", local / "Ascend" / "driver" / "tools" / "hccn_tool", values)
@@ -190,12 +233,13 @@ def _write_tools(machine: Machine, npus: Npus) -> None:
 
 def _launcher(machine: Machine) -> str:
     """Return the node's `vllm` command: what it must know of the simulation, and the stand-in's entry."""
+    own = (str(machine.folder), machine.address_view, machine.speed, machine.version)
     return (
         f"#!{python()} -ISB\n"
         "import sys\n"
         f"sys.path.insert(0, {str(machine.shared / 'lib')!r})\n"
         "from vllm_standin.main import main\n"
-        f"sys.exit(main({str(machine.folder)!r}, {machine.address!r}, {machine.speed!r}, {machine.version!r}))\n"
+        f"sys.exit(main(*{own!r}))\n"
     )
 
 

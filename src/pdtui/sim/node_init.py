@@ -1,16 +1,17 @@
 """The first process of a simulated node: starts what it is told to, reaps everything, and takes all down with it.
 
-Run as `python -I -S node_init.py FD MODE HOSTNAME NODE STATE`, standard library only, started by `pdtui.sim.node`.
-FD is a Unix SEQPACKET socket; each request is one JSON packet, `spawn` carries stdin, stdout and stderr as
-descriptors. MODE `namespace` puts the node into its own user, pid, mount and UTS namespace, so that its end
-is the end of every process in it; MODE `plain` collects orphans as a subreaper and ends them one by one. The
-end comes with the end of the socket, so it also comes when the simulation is killed.
+Run as `python -m pdtui.sim.node_init FD MODE HOSTNAME NODE STATE [INTERFACE ADDRESS]`, standard library only,
+started by `pdtui.sim.processes`. FD is a Unix SEQPACKET socket; each request is one JSON packet, `spawn` carries
+stdin, stdout and stderr as descriptors. MODE `namespace` puts the node into its own user, pid, mount and UTS
+namespace, so that its end is the end of every process in it; MODE `netns` adds a network of its own, whose
+interface goes to the caller as the descriptor of a tap, and users as the machine has them, for a real sshd; MODE
+`plain` collects orphans as a subreaper and ends them one by one. The end comes with the end of the socket, so it
+also comes when the simulation is killed.
 """
 
 from __future__ import annotations
 
 import contextlib
-import ctypes
 import errno
 import fcntl
 import json
@@ -22,47 +23,28 @@ import sys
 import termios
 from typing import Any
 
-CLONE_NEWNS = 0x00020000
-CLONE_NEWUTS = 0x04000000
-CLONE_NEWUSER = 0x10000000
-CLONE_NEWPID = 0x20000000
+from pdtui.sim.tap import (
+    CLONE_NEWNET,
+    CLONE_NEWNS,
+    CLONE_NEWPID,
+    CLONE_NEWUTS,
+    call,
+    enter_namespaces,
+    loopback_up,
+    open_tap,
+    write,
+)
+
 MS_REC = 0x4000
 MS_PRIVATE = 0x40000
 MS_BIND = 0x1000
 PR_SET_PDEATHSIG = 1
 PR_SET_CHILD_SUBREAPER = 36
 
-libc = ctypes.CDLL(None, use_errno=True)
-
-
-def call(name: str, *args: Any) -> None:
-    """Call a function of the C library. Raises `OSError`."""
-    if getattr(libc, name)(*args) != 0:
-        code = ctypes.get_errno()
-        raise OSError(code, f"{name}: {os.strerror(code)}")
-
 
 def mount(source: str, target: str, kind: str | None, flags: int) -> None:
     """Mount a file system, or bind a file or folder. Raises `OSError`."""
     call("mount", source.encode(), target.encode(), kind.encode() if kind else None, flags, None)
-
-
-def write(path: str, text: str) -> None:
-    """Write a small kernel file. Raises `OSError`."""
-    descriptor = os.open(path, os.O_WRONLY)
-    try:
-        os.write(descriptor, text.encode())
-    finally:
-        os.close(descriptor)
-
-
-def enter_namespaces() -> None:
-    """Leave the machine's user, mount, UTS and (for children) pid namespace. Raises `OSError`."""
-    uid, gid = os.getuid(), os.getgid()
-    call("unshare", CLONE_NEWUSER | CLONE_NEWNS | CLONE_NEWPID | CLONE_NEWUTS)
-    write("/proc/self/setgroups", "deny")
-    write("/proc/self/uid_map", f"0 {uid} 1")
-    write("/proc/self/gid_map", f"0 {gid} 1")
 
 
 def furnish(hostname: str, node: str, state: str) -> None:
@@ -79,6 +61,24 @@ def furnish(hostname: str, node: str, state: str) -> None:
             mount(f"{node}/etc/{source}", target, None, MS_BIND)
 
 
+def furnish_as_machine(node: str) -> None:
+    """Give a node with a network what its sshd needs: an account that leads to the node's home, and folders.
+
+    Raises `OSError`.
+    """
+    # Of the node's network, where the kernel allows it; nothing of the simulator looks there.
+    with contextlib.suppress(OSError):
+        mount("sysfs", "/sys", "sysfs", 0)
+    if not node.startswith("/run/"):
+        mount("tmpfs", "/run", "tmpfs", 0)
+        # sshd's, for the part of it that has no rights.
+        os.mkdir("/run/sshd", 0o755)
+    for name in ("etc/passwd", "etc/hosts", "var/log"):
+        mount(f"{node}/{name}", f"/{name}", None, MS_BIND)
+    # Whoever is not root there listens on port 22 all the same.
+    write("/proc/sys/net/ipv4/ip_unprivileged_port_start", "0")
+
+
 class Init:
     """Answers requests until the socket ends."""
 
@@ -88,8 +88,8 @@ class Init:
         self.children: dict[int, int] = {}
         """Pid -> the caller's id for it."""
 
-    def run(self) -> None:
-        """Serve; returns when the simulation is gone and every process of the node with it."""
+    def run(self, tap: int | None = None) -> None:
+        """Serve, `tap` given away; returns when the simulation is gone and every process of the node with it."""
         wake, woken = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
         signal.set_wakeup_fd(woken, warn_on_full_buffer=False)
         signal.signal(signal.SIGCHLD, lambda *_: None)
@@ -98,7 +98,9 @@ class Init:
         poll = select.poll()
         poll.register(self.control, select.POLLIN)
         poll.register(wake, select.POLLIN)
-        self.say({"ready": os.getpid()})
+        self.say({"ready": os.getpid()}, tap)
+        if tap is not None:
+            os.close(tap)
         while True:
             for descriptor, _ in poll.poll():
                 if descriptor == wake:
@@ -109,10 +111,11 @@ class Init:
                     self.end_all()
                     return
 
-    def say(self, message: dict[str, Any]) -> None:
+    def say(self, message: dict[str, Any], descriptor: int | None = None) -> None:
         """Send one packet; a simulation that is gone needs none."""
         with contextlib.suppress(OSError):
-            self.control.send(json.dumps(message).encode())
+            descriptors = [] if descriptor is None else [descriptor]
+            socket.send_fds(self.control, [json.dumps(message).encode()], descriptors)
 
     def serve(self) -> bool:
         """Handle one request; False at the end of the socket."""
@@ -130,11 +133,16 @@ class Init:
                 self.say({"id": request["id"], "pid": pid})
             elif request["op"] == "signal":
                 for pid, number in self.children.items():
-                    if number == request["id"]:
+                    if number == request["of"]:
                         with contextlib.suppress(ProcessLookupError):
                             os.killpg(pid, request["signal"])
             elif request["op"] == "kill":
                 for pid in request["pids"]:
+                    with contextlib.suppress(ProcessLookupError):
+                        os.kill(pid, request["signal"])
+                self.say({"id": request["id"], "done": True})
+            elif request["op"] == "kill_named":
+                for pid in named(request["name"]):
                     with contextlib.suppress(ProcessLookupError):
                         os.kill(pid, request["signal"])
                 self.say({"id": request["id"], "done": True})
@@ -175,7 +183,7 @@ class Init:
                 return
             number = self.children.pop(pid, None)
             if number is not None:
-                self.say({"id": number, "exit": os.waitstatus_to_exitcode(status)})
+                self.say({"exit_of": number, "exit": os.waitstatus_to_exitcode(status)})
 
     def end_all(self) -> None:
         """Kill what is left: all processes of the namespace, or all descendants."""
@@ -190,6 +198,16 @@ class Init:
                 os.waitpid(-1, 0)
             except (ChildProcessError, ProcessLookupError):
                 return
+
+
+def named(name: str) -> list[int]:
+    """Return the pids that run a program of this name."""
+    found: list[int] = []
+    for pid in filter(str.isdigit, os.listdir("/proc")):
+        with contextlib.suppress(OSError), open(f"/proc/{pid}/comm", encoding="utf-8", errors="replace") as file:
+            if file.read().rstrip("\n") == name:
+                found.append(int(pid))
+    return found
 
 
 def descendants(root: int) -> list[int]:
@@ -221,20 +239,27 @@ def main() -> int:
         call("prctl", PR_SET_PDEATHSIG, 0, 0, 0, 0)
         Init(control, own_namespace=False).run()
         return 0
+    networked = mode == "netns"
+    flags = CLONE_NEWNS | CLONE_NEWPID | CLONE_NEWUTS | (CLONE_NEWNET if networked else 0)
     try:
-        enter_namespaces()
+        enter_namespaces(flags, identity=networked)
     except OSError as error:
         control.send(json.dumps({"refused": str(error)}).encode())
         return 1
     pid = os.fork()
     if pid == 0:
         call("prctl", PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+        tap = None
         try:
             furnish(hostname, node, state)
+            if networked:
+                loopback_up()
+                furnish_as_machine(node)
+                tap = open_tap(sys.argv[6], sys.argv[7])
         except OSError as error:
             control.send(json.dumps({"refused": str(error)}).encode())
             os._exit(1)
-        Init(control, own_namespace=True).run()
+        Init(control, own_namespace=True).run(tap)
         os._exit(0)
     control.close()
     for ignored in (signal.SIGINT, signal.SIGHUP, signal.SIGTERM):

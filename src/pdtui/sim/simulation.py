@@ -8,9 +8,11 @@ import os
 import pwd
 import shutil
 import tempfile
+from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
-from typing import Self
+from typing import Literal, Protocol, Self
 
 import asyncssh
 
@@ -18,21 +20,57 @@ from pdtui.clock import Clock, SystemClock
 from pdtui.errors import SimulationError
 from pdtui.sim import faults
 from pdtui.sim.addresses import Subnet
-from pdtui.sim.folder import MARKER, Machine, build_node, build_shared
+from pdtui.sim.folder import MARKER, Machine, build_node, build_shared, new_boot_id, write_accounts
+from pdtui.sim.network import Network
 from pdtui.sim.npus import HARDWARE, Npus
-from pdtui.sim.processes import NodeProcesses
+from pdtui.sim.openssh import OpenSshDaemon, find_sshd
+from pdtui.sim.processes import Interface, NodeProcesses
 from pdtui.sim.sshd import SshDaemon
-from pdtui.sim.topology_file import Replacements, SimulatedNode, TopologyFile
+from pdtui.sim.topology_file import Place, Replacements, SimulatedNode, TopologyFile
+
+NetworkKind = Literal["loopback", "netns"]
+DEFAULT_PORT = 22
+"""Without it in known_hosts."""
 
 
+class SshServer(Protocol):
+    """A node's SSH server, OpenSSH's or the one in here, and what can happen to it."""
+
+    port: int
+
+    async def listen(self) -> None:
+        """Accept connections, after whatever has happened to it."""
+
+    async def kill(self) -> None:
+        """Drop every connection, without a word, and refuse new ones until `listen`."""
+
+    async def freeze(self) -> None:
+        """Stop answering, on old connections and new ones, until `listen`."""
+
+    async def allow_forwarding(self, *, allowed: bool) -> None:
+        """Allow TCP forwarding to new connections, or forbid it."""
+
+    async def change_host_key(self, key: asyncssh.SSHKey) -> None:
+        """Be another machine to whoever connects: a new key, and no connection left of the old one."""
+
+    async def close(self) -> None:
+        """Stop serving for good."""
+
+
+@dataclass(frozen=True, slots=True)
 class SimNode:
     """One simulated server."""
 
-    def __init__(self, machine: Machine, npus: Npus, processes: NodeProcesses, ssh: SshDaemon) -> None:
-        self.machine = machine
-        self.npus = npus
-        self.processes = processes
-        self.ssh = ssh
+    machine: Machine
+    npus: Npus
+    processes: NodeProcesses
+    ssh: SshServer
+    host_key: asyncssh.SSHKey
+    """The key that the client knows."""
+    names: tuple[str, ...]
+    """By which the file calls it, its address aside."""
+    network: Network | None
+    """None where the machine's loopback stands for one."""
 
     @property
     def name(self) -> str:
@@ -44,12 +82,27 @@ class SimNode:
         """Everything that belongs to the node."""
         return self.machine.folder
 
+    async def power_on(self) -> None:
+        """Boot: a new boot id, no process of before, disks as they were. Raises `SimulationError`."""
+        new_boot_id(self.machine)
+        shutil.rmtree(self.folder / "run" / "vllm", ignore_errors=True)
+        await self.processes.start()
+        if self.network is not None:
+            await self.network.plug(self.name, self.machine.address, self.names, self.processes.take_tap())
+        await self.ssh.listen()
+
+    async def power_off(self) -> None:
+        """End every process; peers learn it where they are told at all."""
+        await self.ssh.kill()
+        await self.processes.close()
+
 
 class Simulation:
     """The nodes of one topology file. `async with Simulation(path) as simulation:`
 
     Afterwards no process, port, namespace or temporary folder stays. `speed` divides every duration of the
-    vLLM stand-in. `root` is kept when it was given, and removed when it was made here. Raises `FileError` for
+    vLLM stand-in. `root` is kept when it was given, and removed when it was made here. With the network `netns`
+    every node is a machine of its own behind OpenSSH's sshd, at the addresses of the file. Raises `FileError` for
     a file that cannot be read, `SimulationError` for what cannot be simulated.
     """
 
@@ -60,6 +113,7 @@ class Simulation:
         *,
         speed: float = 1.0,
         isolate: bool = True,
+        network: NetworkKind = "loopback",
         clock: Clock | None = None,
     ) -> None:
         self._source = TopologyFile(topology_path)
@@ -68,6 +122,7 @@ class Simulation:
         self._root = root
         self._speed = speed
         self._isolate = isolate
+        self._network = network
         self._clock = clock or SystemClock()
         self._stack = contextlib.AsyncExitStack()
         self.nodes: dict[str, SimNode] = {}
@@ -78,34 +133,46 @@ class Simulation:
         """Bring the nodes up; they are reachable when this returns."""
         async with contextlib.AsyncExitStack() as stack:
             self.root = self._make_root(stack)
-            subnet = Subnet()
-            stack.callback(subnet.close)
             keys = await asyncio.to_thread(_Keys, self.root / "ssh")
             model, setup = await asyncio.to_thread(build_shared, self.root / "shared", self._source)
-            for number, name in enumerate(self._source.nodes, 1):
+            network = await self._start_network(stack)
+            subnet = None
+            if network is None:
+                subnet = Subnet()
+                stack.callback(subnet.close)
+            places = self._source.places()
+            for number, (name, place) in enumerate(places.items(), 1):
                 machine = Machine(
                     name=name,
                     folder=self.root / "nodes" / name,
                     shared=self.root / "shared",
-                    address=subnet.address(number),
+                    address=subnet.address(number) if subnet else place.address,
                     platform=self._platform,
                     container=self._source.container,
                     server_index=number - 1,
                     speed=self._speed,
                     version=self._source.vllm_version,
+                    networked=network is not None,
                 )
                 npus = await asyncio.to_thread(build_node, machine)
+                if network is not None:
+                    everybody = {name: other.address for name, other in places.items()}
+                    everybody |= {
+                        other.host: other.address for other in places.values() if other.host != other.address
+                    }
+                    write_accounts(machine, keys.user, everybody)
                 processes = NodeProcesses(
                     machine.folder,
                     machine.name,
                     clock=self._clock,
                     isolate=self._isolate,
                     shared_state=self.state_dir,
+                    interface=Interface(place.nic, place.address) if network else None,
                 )
                 stack.push_async_callback(processes.close)
-                await processes.start()
                 host_key = await asyncio.to_thread(keys.host_key, name)
-                ssh = SshDaemon(
+                daemon = OpenSshDaemon if network else SshDaemon
+                ssh: SshServer = daemon(
                     machine,
                     processes,
                     user=keys.user,
@@ -114,12 +181,22 @@ class Simulation:
                     clock=self._clock,
                 )
                 stack.push_async_callback(ssh.close)
-                await ssh.listen()
-                keys.known(machine.address, ssh.port, host_key)
-                self.nodes[name] = SimNode(machine, npus, processes, ssh)
-            self.topology_path = self._write_topology(keys, model, setup)
+                node = SimNode(machine, npus, processes, ssh, host_key, (name, place.host), network)
+                await node.power_on()
+                keys.known(place.host if network else machine.address, ssh.port, host_key)
+                self.nodes[name] = node
+            self.topology_path = self._write_topology(keys, model, setup, network, places)
             self._stack = stack.pop_all()
         return self
+
+    async def _start_network(self, stack: contextlib.AsyncExitStack) -> Network | None:
+        if self._network == "loopback":
+            return None
+        find_sshd()
+        network = Network(self.root / "network.log", clock=self._clock)
+        stack.push_async_callback(network.close)
+        await network.start()
+        return network
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
@@ -141,7 +218,7 @@ class Simulation:
     @property
     def isolated(self) -> bool:
         """Whether the nodes have pid namespaces of their own."""
-        return all(node.processes.isolation == "namespace" for node in self.nodes.values())
+        return all(node.processes.own_namespace for node in self.nodes.values())
 
     async def fault(self, spec: str) -> str:
         """Switch a fault, written as for `pdtui demo --fault`. Raises `UsageError`, `SimulationError`."""
@@ -172,12 +249,32 @@ class Simulation:
             (root / name).mkdir()
         return root
 
-    def _write_topology(self, keys: _Keys, model: str, setup: tuple[str, ...]) -> Path:
+    def _write_topology(
+        self,
+        keys: _Keys,
+        model: str,
+        setup: tuple[str, ...],
+        network: Network | None,
+        places: Mapping[str, Place],
+    ) -> Path:
         config = keys.folder / "config"
-        config.write_text("# Nothing of ~/.ssh/config applies to simulated nodes.\n", encoding="ascii")
+        lines = ["# Nothing of ~/.ssh/config applies to simulated nodes."]
+        if network is not None:
+            # For `ssh -F` by hand too.
+            lines += [f"ProxyCommand {network.proxy_command}", f"IdentityFile {keys.client}"]
+            lines += [f"UserKnownHostsFile {keys.known_hosts}", f"User {keys.user}"]
+        config.write_text("\n".join(lines) + "\n", encoding="utf-8")
+        nodes = {
+            name: SimulatedNode(
+                place.host if network else self.nodes[name].machine.address,
+                self.nodes[name].machine.address,
+                self.nodes[name].ssh.port,
+            )
+            for name, place in places.items()
+        }
         text = self._source.rewrite(
             Replacements(
-                nodes={n.name: SimulatedNode(n.machine.address, n.ssh.port) for n in self.nodes.values()},
+                nodes=nodes,
                 user=keys.user,
                 key=keys.client,
                 known_hosts=keys.known_hosts,
@@ -215,5 +312,6 @@ class _Keys:
     def known(self, address: str, port: int, key: asyncssh.SSHKey) -> None:
         """Make a node's key known."""
         public = key.export_public_key().decode("ascii").strip()
+        name = address if port == DEFAULT_PORT else f"[{address}]:{port}"
         with self.known_hosts.open("a", encoding="ascii") as file:
-            file.write(f"[{address}]:{port} {public}\n")
+            file.write(f"{name} {public}\n")

@@ -4,22 +4,18 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import fcntl
-import os
-import signal
-import struct
-import termios
-from collections.abc import Awaitable
+import socket
+from collections.abc import Awaitable, Iterable
 from pathlib import Path
 
 import asyncssh
 
 from pdtui.clock import Clock
 from pdtui.errors import SimulationError
-from pdtui.sim.folder import Machine
-from pdtui.sim.processes import NodeProcesses, Spawned
+from pdtui.sim.folder import Machine, environment
+from pdtui.sim.processes import NodeProcesses
+from pdtui.sim.session import Session
 
-_CHUNK = 65536
 _LOCAL_NAMES = frozenset({"localhost", "127.0.0.1", "0.0.0.0", "::1", ""})  # noqa: S104
 
 
@@ -29,6 +25,8 @@ class _Connection(asyncssh.SSHServer):
     def __init__(self, daemon: SshDaemon) -> None:
         self._daemon = daemon
         self._connection: asyncssh.SSHServerConnection | None = None
+        self._forwarding = daemon.forwarding
+        """As the configuration was when the connection began, like sshd's."""
 
     def connection_made(self, conn: asyncssh.SSHServerConnection) -> None:
         self._connection = conn
@@ -44,6 +42,9 @@ class _Connection(asyncssh.SSHServer):
         """Forward a TCP connection; the node's own loopback is its address."""
         if self._connection is None:
             raise asyncssh.ChannelOpenError(asyncssh.OPEN_CONNECT_FAILED, "no connection")
+        if not self._forwarding:
+            # sshd's words.
+            raise asyncssh.ChannelOpenError(asyncssh.OPEN_ADMINISTRATIVELY_PROHIBITED, "open failed")
         host = self._daemon.machine.address if dest_host in _LOCAL_NAMES else dest_host
         return self._connection.forward_connection(host, dest_port)  # type: ignore[return-value]
 
@@ -69,18 +70,30 @@ class SshDaemon:
         self._host_key = host_key
         self._authorized_keys = authorized_keys
         self._clock = clock
+        self.forwarding = True
+        self._listener: socket.socket | None = None
         self._acceptor: asyncssh.SSHAcceptor | None = None
         self._sessions: set[asyncio.Task[None]] = set()
+        self._running = asyncio.Event()
+        self._running.set()
 
     async def listen(self) -> None:
-        """Accept connections; the port, once chosen, stays. Raises `SimulationError`."""
+        """Accept connections, after whatever has happened to it. Raises `SimulationError`.
+
+        The port, once chosen, stays.
+        """
+        self._running.set()
+        for transport in _transports(self.connections):
+            transport.resume_reading()
         if self._acceptor is not None:
             return
         try:
-            self._acceptor = await asyncssh.create_server(
-                lambda: _Connection(self),
-                self.machine.address,
-                self.port,
+            if self._listener is None:
+                self._listener = self._bind()
+            # A frozen sshd stops accepting, and the kernel goes on for it: the socket has to outlive the acceptor.
+            self._acceptor = await asyncssh.listen(
+                sock=self._listener.dup(),
+                server_factory=lambda: _Connection(self),
                 server_host_keys=[self._host_key],
                 authorized_client_keys=str(self._authorized_keys),
                 process_factory=self._session,
@@ -96,17 +109,23 @@ class SshDaemon:
                 line_editor=False,
                 compression_algs=["none"],
                 login_timeout=60,
-                reuse_address=True,
             )
         except OSError as error:
             raise SimulationError(f"no SSH server on {self.machine.address}: {error.strerror or error}") from error
-        self.port = self._acceptor.get_port()
 
-    async def cut(self) -> None:
+    def _bind(self) -> socket.socket:
+        listener = socket.create_server((self.machine.address, self.port), backlog=128)
+        listener.setblocking(False)
+        self.port = listener.getsockname()[1]
+        return listener
+
+    async def kill(self) -> None:
         """Drop every connection, without a word, and refuse new ones until `listen`."""
-        acceptor, self._acceptor = self._acceptor, None
-        if acceptor is not None:
-            acceptor.close()
+        acceptor = self._stop_accepting()
+        if self._listener is not None:
+            self._listener.close()
+            self._listener = None
+        self._running.set()
         for connection in list(self.connections):
             connection.abort()
         if acceptor is not None:
@@ -115,9 +134,32 @@ class SshDaemon:
             with contextlib.suppress(OSError, asyncssh.Error):
                 await connection.wait_closed()
 
+    async def freeze(self) -> None:
+        """Do nothing more on any connection, and let the kernel accept new ones, until `listen`."""
+        self._running.clear()
+        self._stop_accepting()
+        for transport in _transports(self.connections):
+            transport.pause_reading()
+
+    def _stop_accepting(self) -> asyncssh.SSHAcceptor | None:
+        acceptor, self._acceptor = self._acceptor, None
+        if acceptor is not None:
+            acceptor.close()
+        return acceptor
+
+    async def allow_forwarding(self, *, allowed: bool) -> None:
+        """Allow TCP forwarding to new connections, or forbid it."""
+        self.forwarding = allowed
+
+    async def change_host_key(self, key: asyncssh.SSHKey) -> None:
+        """Be another machine to whoever connects: a new key, and no connection left of the old one."""
+        self._host_key = key
+        await self.kill()
+        await self.listen()
+
     async def close(self) -> None:
         """Stop serving for good."""
-        await self.cut()
+        await self.kill()
         for task in list(self._sessions):
             task.cancel()
         await asyncio.gather(*self._sessions, return_exceptions=True)
@@ -126,22 +168,12 @@ class SshDaemon:
         """Return what a session starts with: sshd's own variables, nothing of this machine's."""
         machine = self.machine
         # Without a pid namespace the node says itself which processes are its own.
-        view = {} if self._processes.isolation == "namespace" else {"PDTUI_MACHINE_VIEW": machine.address}
-        return view | {
-            "PATH": machine.tools,
-            "HOME": str(machine.home),
-            "USER": self._user,
-            "LOGNAME": self._user,
-            "SHELL": "/bin/bash",
-            "LANG": "C.UTF-8",
-            "TMPDIR": str(machine.folder / "tmp"),
-            "SSH_CONNECTION": f"{machine.address} 0 {machine.address} {self.port}",
-            "PDTUI_SIM_NODE": str(machine.folder),
-            "PDTUI_ADDRESS_VIEW": machine.address,
-        }
+        view = {} if self._processes.own_namespace else {"PDTUI_MACHINE_VIEW": machine.address}
+        connection = {"SSH_CONNECTION": f"{machine.address} 0 {machine.address} {self.port}"}
+        return environment(machine, self._user) | connection | view
 
     async def _session(self, channel: asyncssh.SSHServerProcess[bytes]) -> None:
-        session = _Session(self._processes, self.machine, self.environment(), channel)
+        session = Session(self._processes, self.machine, self.environment(), channel, self._running)
         task = asyncio.create_task(session.run())
         self._sessions.add(task)
         try:
@@ -153,224 +185,7 @@ class SshDaemon:
             self._sessions.discard(task)
 
 
-class _Session:
-    """One exec, shell or subsystem request."""
-
-    def __init__(
-        self,
-        processes: NodeProcesses,
-        machine: Machine,
-        environment: dict[str, str],
-        channel: asyncssh.SSHServerProcess[bytes],
-    ) -> None:
-        self._processes = processes
-        self._machine = machine
-        self._channel = channel
-        self._environment = environment
-        # As sshd's usual AcceptEnv.
-        environment.update({n: v for n, v in channel.env.items() if n == "LANG" or n.startswith("LC_")})
-
-    async def run(self) -> None:
-        """Start the process, carry its bytes, report its end."""
-        if self._channel.subsystem:
-            self._channel.exit(127)
-            return
-        if self._channel.term_type is not None:
-            await self._run_on_terminal(self._channel.term_type)
-        else:
-            await self._run_on_pipes()
-
-    def _argv(self) -> list[str]:
-        command = self._channel.command
-        return ["-bash"] if command is None else ["bash", "-c", command]
-
-    async def _spawn(self, descriptors: list[int], *, tty: bool) -> Spawned:
-        return await self._processes.spawn(
-            self._argv(),
-            file="/bin/bash",
-            env=self._environment,
-            cwd=self._machine.home,
-            descriptors=descriptors,
-            tty=tty,
-        )
-
-    async def _run_on_pipes(self) -> None:
-        loop = asyncio.get_running_loop()
-        in_read, in_write = os.pipe()
-        out_read, out_write = os.pipe()
-        err_read, err_write = os.pipe()
-        try:
-            process = await self._spawn([in_read, out_write, err_write], tty=False)
-        except SimulationError:
-            for descriptor in (in_write, out_read, err_read):
-                os.close(descriptor)
-            raise
-        finally:
-            for descriptor in (in_read, out_write, err_write):
-                os.close(descriptor)
-        writer_transport, writer_protocol = await loop.connect_write_pipe(
-            asyncio.streams.FlowControlMixin, os.fdopen(in_write, "wb", 0)
-        )
-        writer = asyncio.StreamWriter(writer_transport, writer_protocol, None, loop)
-        stdin = asyncio.create_task(self._feed(process, writer))
-        try:
-            async with asyncio.TaskGroup() as pumps:
-                pumps.create_task(self._drain(out_read, self._channel.stdout))
-                pumps.create_task(self._drain(err_read, self._channel.stderr))
-                status = await process.ended
-        finally:
-            stdin.cancel()
-            await asyncio.gather(stdin, return_exceptions=True)
-            writer.close()
-        self._exit(status)
-
-    async def _feed(self, process: Spawned, writer: asyncio.StreamWriter) -> None:
-        """Carry stdin and signals to the process until the client closes its side or goes away."""
-        try:
-            while True:
-                try:
-                    data = await self._channel.stdin.read(_CHUNK)
-                except asyncssh.SignalReceived as received:
-                    self._processes.signal(process, _signal_number(received.signal))
-                    continue
-                except (asyncssh.BreakReceived, asyncssh.TerminalSizeChanged):
-                    continue
-                if not data:
-                    break
-                writer.write(data)
-                await writer.drain()
-        except (OSError, asyncssh.Error):
-            pass
-        writer.close()
-        # After end of file there can still be signals.
-        while not self._channel.is_closing():
-            try:
-                await self._channel.stdin.read(1)
-            except asyncssh.SignalReceived as received:
-                self._processes.signal(process, _signal_number(received.signal))
-            except (OSError, asyncssh.Error, asyncssh.BreakReceived, asyncssh.TerminalSizeChanged):
-                continue
-            else:
-                return
-
-    async def _drain(self, descriptor: int, out: asyncssh.SSHWriter[bytes]) -> None:
-        """Carry one output; a client that is gone makes the process meet a closed pipe, as under sshd."""
-        loop = asyncio.get_running_loop()
-        reader = asyncio.StreamReader(limit=_CHUNK)
-        pipe = os.fdopen(descriptor, "rb", 0)
-        transport, _ = await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(reader), pipe)
-        try:
-            while data := await reader.read(_CHUNK):
-                out.write(data)
-                await out.drain()
-        except (OSError, asyncssh.Error):
-            pass
-        finally:
-            transport.close()
-
-    async def _run_on_terminal(self, term: str) -> None:
-        master, slave = os.openpty()
-        self._resize(master)
-        self._environment["TERM"] = term
-        try:
-            process = await self._spawn([slave, slave, slave], tty=True)
-        except SimulationError:
-            os.close(master)
-            raise
-        finally:
-            os.close(slave)
-        os.set_blocking(master, False)
-        reading = asyncio.create_task(self._typed(master, process))
-        showing = asyncio.create_task(self._shown(master))
-        try:
-            status = await process.ended
-            # What the terminal still holds; a background process may keep it open for ever.
-            await asyncio.wait([showing], timeout=0.2)
-        finally:
-            for task in (reading, showing):
-                task.cancel()
-            await asyncio.gather(reading, showing, return_exceptions=True)
-            os.close(master)
-        self._exit(status)
-
-    async def _typed(self, master: int, process: Spawned) -> None:
-        loop = asyncio.get_running_loop()
-        while True:
-            try:
-                data = await self._channel.stdin.read(4096)
-            except asyncssh.TerminalSizeChanged:
-                self._resize(master)
-                continue
-            except asyncssh.SignalReceived as received:
-                self._processes.signal(process, _signal_number(received.signal))
-                continue
-            except asyncssh.BreakReceived:
-                continue
-            except (OSError, asyncssh.Error):
-                data = b""
-            if not data:
-                # The terminal is gone: hang up, as sshd does.
-                self._processes.signal(process, signal.SIGHUP)
-                return
-            while data:
-                try:
-                    data = data[os.write(master, data) :]
-                except BlockingIOError:
-                    await _ready(loop, master, write=True)
-                except OSError:
-                    return
-
-    async def _shown(self, master: int) -> None:
-        loop = asyncio.get_running_loop()
-        while True:
-            try:
-                data = os.read(master, _CHUNK)
-            except BlockingIOError:
-                await _ready(loop, master, write=False)
-                continue
-            except OSError:
-                return
-            if not data:
-                return
-            try:
-                self._channel.stdout.write(data)
-                await self._channel.stdout.drain()
-            except (OSError, asyncssh.Error):
-                return
-
-    def _resize(self, master: int) -> None:
-        columns, rows, width, height = self._channel.term_size
-        size = struct.pack("HHHH", rows, columns, width, height)
-        fcntl.ioctl(master, termios.TIOCSWINSZ, size)
-
-    def _exit(self, status: int) -> None:
-        if self._channel.is_closing():
-            return
-        if status < 0:
-            name = signal.Signals(-status).name.removeprefix("SIG")
-            self._channel.exit_with_signal(name)
-        else:
-            self._channel.exit(status)
-
-
-async def _ready(loop: asyncio.AbstractEventLoop, descriptor: int, *, write: bool) -> None:
-    """Wait until a descriptor can be read or written."""
-    future: asyncio.Future[None] = loop.create_future()
-
-    def wake() -> None:
-        if not future.done():
-            future.set_result(None)
-
-    add, remove = (loop.add_writer, loop.remove_writer) if write else (loop.add_reader, loop.remove_reader)
-    add(descriptor, wake)
-    try:
-        await future
-    finally:
-        remove(descriptor)
-
-
-def _signal_number(name: str) -> int:
-    try:
-        return int(signal.Signals[f"SIG{name}"])
-    except KeyError:
-        return int(signal.SIGTERM)
+def _transports(connections: Iterable[asyncssh.SSHServerConnection]) -> list[asyncio.Transport]:
+    """Return the sockets' sides of connections: asyncssh itself has no word for a server that does not answer."""
+    found = (connection._transport for connection in connections)
+    return [transport for transport in found if transport is not None]

@@ -18,9 +18,20 @@ from pdtui.sim.npus import SimPlatform
 
 
 @dataclass(frozen=True, slots=True)
+class Place:
+    """Where the file says that a node is."""
+
+    host: str
+    """How SSH reaches it."""
+    address: str
+    nic: str
+
+
+@dataclass(frozen=True, slots=True)
 class SimulatedNode:
     """What replaces one node of the file."""
 
+    host: str
     address: str
     port: int
     """Of its SSH server."""
@@ -116,6 +127,25 @@ class TopologyFile:
             remedy="a2 and a3 can be simulated",
         )
 
+    def places(self) -> dict[str, Place]:
+        """Return where the nodes are; one without an address has its host's."""
+        found: dict[str, Place] = {}
+        for key, value in self._nodes.value:
+            texts = {
+                name: scalar.value
+                for name in ("host", "address", "nic")
+                if isinstance(scalar := _get(value, name), yaml.ScalarNode)
+            }
+            host = texts.get("host", key.value)
+            found[key.value] = Place(host, texts.get("address", host), texts.get("nic", "eth0"))
+        return found
+
+    def hosts(self) -> dict[str, str]:
+        """Return the address of each name that the file has for a node."""
+        places = self.places()
+        hosts = {place.host: place.address for place in places.values() if place.host != place.address}
+        return hosts | {name: place.address for name, place in places.items()}
+
     def check_flow(self) -> None:
         """Refuse what the simulator does not know. Raises `SimulationError`."""
         connector = self._text("kv", "connector")
@@ -142,7 +172,7 @@ class TopologyFile:
             ]
             ssh = _mapping({"port": str(simulated.port)})
             pairs = [
-                (_scalar("host"), _scalar(simulated.address)),
+                (_scalar("host"), _scalar(simulated.host)),
                 (_scalar("address"), _scalar(simulated.address)),
             ]
             nodes.value[index] = (key, _node([*pairs, *kept, (_scalar("ssh"), ssh)]))

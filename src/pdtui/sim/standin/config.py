@@ -2,6 +2,7 @@
 
 import json
 import os
+import socket
 from typing import Any
 
 from .log import traceback
@@ -24,6 +25,13 @@ def validation_error(model: str, text: str) -> str:
         f"  Value error, {text} [type=value_error, input_value=ArgsKwargs((), {{'model_co...}}), "
         "input_type=ArgsKwargs]\n    For further information visit https://errors.pydantic.dev/2.12/v/value_error"
     )
+
+
+def _own_address() -> str:
+    """Return the address that leads out of here, as vLLM's get_ip finds it: nothing is sent."""
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+        probe.connect(("8.8.8.8", 80))
+        return str(probe.getsockname()[0])
 
 
 def check_platform() -> None:
@@ -79,7 +87,7 @@ class Config:
         self.connector = str(self.kv.get("kv_connector") or "")
         self.role = str(self.kv.get("kv_role") or "")
         self.kv_port = int(self.kv.get("kv_port", 14579))
-        self.host_ip = os.environ.get("VLLM_HOST_IP") or address
+        self.host_ip = os.environ.get("VLLM_HOST_IP") or address or _own_address()
         self.lease = float(os.environ.get("VLLM_MOONCAKE_ABORT_REQUEST_TIMEOUT") or 480)
         self.rank = os.environ.get("PDTUI_RANK", "").partition(":")[2]
         self.architecture = ""
@@ -92,7 +100,9 @@ class Config:
 
     @property
     def bind_host(self) -> str:
-        """Where the API server binds: the node's address stands for all of the node's addresses."""
+        """Where the API server binds: the node's address stands for all of the node's addresses, if it shares them."""
+        if not self.address:
+            return "0.0.0.0" if self.host == "::" else self.host
         return self.address if self.host in ("0.0.0.0", "::", "localhost", "127.0.0.1") else self.host
 
     @property
