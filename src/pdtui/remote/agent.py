@@ -31,14 +31,17 @@ import os
 import select
 import signal
 import socket
+import struct
 import subprocess
 import sys
+import termios
 import threading
 import time
 import zlib
 
 PROTOCOL = 1
 RECORD_FORMAT = 1
+LEASE_FORMAT = 1
 MAGIC = "PDTUI-AGENT"
 FRAME = 65536
 RAW_PIECE = 45000  # raw bytes of a blob in one frame: 60,000 in base64
@@ -53,6 +56,9 @@ KEEPER_PATIENCE = 20
 RUNS_KEPT = 5
 ROTATE_BYTES = 64 << 20
 PIECES_KEPT = 4
+JOURNAL_BYTES = 4 << 20
+LEASE_LONGEST = 600.0  # seconds; nothing that claims more is a lease
+LEASE_REMEMBERED = 3600.0  # seconds that a holder who was away can learn that its lease has ended
 VENDOR_PATH = ("/usr/local/Ascend/driver/tools", "/usr/local/sbin", "/usr/local/bin")
 VENDOR_LIBRARIES = (
     "/usr/local/Ascend/driver/lib64/driver",
@@ -832,6 +838,7 @@ class Ranks(object):
     def __init__(self, state, state_error, keeper_source):
         self.state, self.state_error, self.keeper_source = state, state_error, keeper_source
         self.boot = read_line("/proc/sys/kernel/random/boot_id")
+        self.leases = Leases(self.boot)
 
     def require_state(self):
         """Fail when there is no folder for records."""
@@ -853,6 +860,7 @@ class Ranks(object):
         rank = RankDir(self.state, spec["cluster"], spec["rank"])
         make_private(rank.path)
         with rank.lock(job) as lock:
+            self.leases.check(self.folder(spec["cluster"]), spec.get("lease"))
             view = rank.view(Table(fresh=True), self.boot)
             if view.get("processes"):
                 return {"outcome": "already_running", "record": view}
@@ -919,6 +927,7 @@ class Ranks(object):
         make_private(rank.path)
         told = set()
         with rank.lock(job):
+            self.leases.check(self.folder(args["cluster"]), args.get("lease"))
             run, record = rank.newest()
             table = Table(fresh=True)
             pids = table.of_rank(rank.marker, record, self.boot)
@@ -983,11 +992,8 @@ class Ranks(object):
 
     def list(self, cluster):
         """Return the records of all ranks of a cluster."""
-        self.require_state()
-        if not name_is_safe(cluster):
-            raise Failure("bad_request", "no valid name of a cluster: %s" % cluster)
         try:
-            names = os.listdir(os.path.join(self.state, cluster))
+            names = os.listdir(self.folder(cluster))
         except OSError:
             names = []
         table, ranks = Table(), set()
@@ -1002,18 +1008,185 @@ class Ranks(object):
         views = [RankDir(self.state, cluster, rank).view(table, self.boot) for rank in sorted(ranks)]
         return [view for view in views if view["state"] != "none"]
 
-    def journal(self, cluster, entry):
-        """Append one line to the cluster's journal on this node."""
+    def folder(self, cluster):
+        """Return the folder of a cluster; it may not be there yet."""
         self.require_state()
         if not name_is_safe(cluster):
             raise Failure("bad_request", "no valid name of a cluster: %s" % cluster)
-        folder = os.path.join(self.state, cluster)
+        return os.path.join(self.state, cluster)
+
+    def journal(self, cluster, entry):
+        """Append one line to the cluster's journal on this node, with the time at which it came."""
+        folder = self.folder(cluster)
         make_private(folder)
-        fd = os.open(folder + "/journal.jsonl", os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+        append_line(folder + "/journal.jsonl", json.dumps(dict(entry, received=round(time.time(), 3))).encode())
+
+    def journal_tail(self, cluster, limit):
+        """Return the last bytes of the cluster's journal on this node."""
+        path = self.folder(cluster) + "/journal.jsonl"
+        data = b""
+        for name in (path, path + ".1"):
+            if len(data) < limit:
+                data = tail_of(name, limit - len(data)) + data
+        return data
+
+
+def append_line(path, line):
+    """Append a line to a file that is rotated by size, whoever else does; half a line before it stays alone."""
+    rotate(path, JOURNAL_BYTES)
+    fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o600)
+    try:
+        size = os.fstat(fd).st_size
+        cut = size and os.pread(fd, 1, size - 1) != b"\n"
+        data = (b"\n" if cut else b"") + line + b"\n"
+        if os.write(fd, data) < len(data):
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), path)
+    finally:
+        os.close(fd)
+
+
+def rotate(path, limit):
+    """Put a file that is longer than `limit` aside, in place of the one that was put aside before."""
+    try:
+        fd = os.open(path, os.O_RDONLY)
+    except OSError:
+        return
+    try:
+        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        info, now = os.fstat(fd), os.stat(path)
+        if info.st_size > limit and (info.st_dev, info.st_ino) == (now.st_dev, now.st_ino):
+            os.rename(path, path + ".1")
+    except OSError:
+        pass  # another console does it just now, or it stays long for once
+    finally:
+        os.close(fd)
+
+
+def tail_of(path, limit):
+    """Return a file's last bytes; nothing when there is none."""
+    try:
+        with open(path, "rb") as file:
+            file.seek(max(0, os.fstat(file.fileno()).st_size - limit))
+            return file.read(limit)
+    except OSError as error:
+        if error.errno == errno.ENOENT:
+            return b""
+        raise
+
+
+# ---------------------------------------------------------------------------------------------------- leases
+
+
+class Leases(object):
+    """Who works on which ranks of a cluster now: one file a lease in the cluster's folder, format 1.
+
+    lease.lock          flock: held while a lease is taken
+    lease-ID.json       holder (a console), by, from, verb, what, ranks, since (wall clock), boot_id,
+                        taken and until (monotonic seconds of that boot: a jump of the wall clock does nothing),
+                        broken {by, from, reason, at, expired}: it has ended, and its holder may not know yet
+
+    A file that cannot be read, or is of another boot, is no lease; one without a list of ranks covers all.
+    """
+
+    def __init__(self, boot):
+        self.boot = boot
+
+    def read(self, folder):
+        """Return the leases of a folder by id, ended ones too."""
+        leases, now = {}, time.monotonic()
         try:
-            os.write(fd, (json.dumps(entry) + "\n").encode())
-        finally:
-            os.close(fd)
+            names = os.listdir(folder)
+        except OSError:
+            return leases
+        for name in names:
+            if not (name.startswith("lease-") and name.endswith(".json")):
+                continue
+            lease = load_json(os.path.join(folder, name))
+            until = lease.get("until")
+            known = isinstance(until, (int, float)) and lease.get("boot_id") == self.boot
+            if known and now - LEASE_REMEMBERED < until <= now + LEASE_LONGEST:
+                leases[name[6:-5]] = lease
+            elif known or modified(os.path.join(folder, name)) < time.time() - LEASE_REMEMBERED:
+                try_remove(os.unlink, os.path.join(folder, name))
+        return leases
+
+    @staticmethod
+    def view(name, lease):
+        """Return a lease as the console gets it: durations instead of this node's times."""
+        now = time.monotonic()
+        view = {key: lease.get(key) for key in ("holder", "by", "from", "verb", "what", "ranks", "broken")}
+        taken = lease.get("taken")
+        age = now - taken if isinstance(taken, (int, float)) else 0.0
+        view.update(id=name, age=max(0.0, age), left=max(0.0, lease["until"] - now))
+        return view
+
+    @staticmethod
+    def is_held(lease):
+        """Say whether a lease counts now."""
+        return not lease.get("broken") and lease["until"] > time.monotonic()
+
+    def list(self, folder):
+        """Return the leases that are held."""
+        found = sorted(self.read(folder).items())
+        return [self.view(name, lease) for name, lease in found if self.is_held(lease)]
+
+    def write(self, folder, name, lease):
+        """Put a lease on disk."""
+        write_atomically(os.path.join(folder, "lease-%s.json" % name), json.dumps(lease).encode())
+
+    def take(self, job, folder, args):
+        """Take or renew a lease: `held`, `refused` with what is in the way, or `broken` by somebody else."""
+        name, wanted = str(args["id"]), args["lease"]
+        ttl = min(float(args["ttl"]), LEASE_LONGEST)
+        if not name_is_safe(name):
+            raise Failure("bad_request", "no valid name of a lease: %s" % name)
+        make_private(folder)
+        with FileLock(os.path.join(folder, "lease.lock"), 5.0, job, "the list of leases"):
+            leases = self.read(folder)
+            mine = leases.pop(name, {})
+            if mine.get("broken"):
+                return {"state": "broken", "leases": [self.view(name, mine)]}
+            rivals = {key: lease for key, lease in leases.items() if self.collide(lease, wanted)}
+            held = {key: lease for key, lease in rivals.items() if self.is_held(lease)}
+            if not set(held) <= set(args.get("breaks", ())):
+                return {"state": "refused", "leases": [self.view(*pair) for pair in sorted(held.items())]}
+            now = time.monotonic()
+            lease = {key: wanted[key] for key in ("holder", "by", "from", "verb", "what", "ranks")}
+            lease.update(
+                format=LEASE_FORMAT,
+                boot_id=self.boot,
+                since=mine.get("since", time.time()),
+                taken=mine.get("taken", now),
+                until=now + ttl,
+            )
+            self.write(folder, name, lease)
+            for key, rival in rivals.items():
+                end = {"by": wanted["by"], "from": wanted["from"], "reason": str(args.get("reason", ""))}
+                end.update(at=time.time(), expired=key not in held)
+                self.write(folder, key, dict(rival, broken=end))
+            return {"state": "held", "leases": [self.view(*pair) for pair in sorted(held.items())]}
+
+    @staticmethod
+    def collide(lease, wanted):
+        """Say whether two consoles want the same ranks."""
+        if lease.get("broken") or lease.get("holder") == wanted["holder"]:
+            return False
+        ranks = lease.get("ranks")
+        return not isinstance(ranks, list) or bool(set(wanted["ranks"]).intersection(map(str, ranks)))
+
+    def release(self, folder, name):
+        """Give a lease back; one that is gone already is no error."""
+        if not name_is_safe(name):
+            raise Failure("bad_request", "no valid name of a lease: %s" % name)
+        try_remove(os.unlink, os.path.join(folder, "lease-%s.json" % name))
+
+    def check(self, folder, name):
+        """Fail when an operation's lease was taken from it. The rank's own lock and record are checked as well."""
+        if not name:
+            return
+        end = self.read(folder).get(str(name), {}).get("broken")
+        if end:
+            raise Failure("lease_lost", "%s has taken over" % (end.get("by") or "another console"))
 
 
 # ----------------------------------------------------------------------------------------------------- HTTP
@@ -1302,6 +1475,219 @@ class Follower(object):
                 self.wake.wait(None if not self.follows else 0 if busy else pause)
 
 
+# ------------------------------------------------------------------------------------------------------ exec
+
+SIGNALS = (signal.SIGHUP, signal.SIGINT, signal.SIGQUIT, signal.SIGTERM, signal.SIGKILL)
+LAST_WORDS = 0.2  # seconds for what a command has written before its end, while others hold its pipes
+
+# A session leader without a terminal that opens one gets it for its own (tty_ioctl(4)).
+ON_TERMINAL = ["sh", "-c", 'exec "$@" 0<>"$0" 1>&0 2>&0']
+
+
+def exec_environment(extra):
+    """Return the environment of an operator's command: this agent's, vendor folders at the end of PATH."""
+    environ = command_environment({})
+    for name in ("LC_ALL", "LD_LIBRARY_PATH"):
+        environ.pop(name, None)
+        if name in os.environ:
+            environ[name] = os.environ[name]
+    environ.update(extra)
+    return environ
+
+
+class Execution(object):
+    """A command whose streams go to the console and come from there; a cancelled request kills its group."""
+
+    def __init__(self, agent, request, job, args):
+        self.agent, self.request, self.job = agent, request, job
+        self.unacknowledged = 0
+        self.buffer = bytearray()
+        self.input_ends = False
+        self.changed = threading.Condition()
+        self.wake, self.bell = os.pipe()
+        for fd in (self.wake, self.bell):
+            os.set_blocking(fd, False)
+        self.slave = self.input = None
+        self.streams = {}
+        try:
+            self.process = self.start([str(word) for word in args["argv"]], args)
+        except (OSError, ValueError) as error:
+            self.close()
+            if isinstance(error, OSError):
+                raise Failure(code_of(error), describe(error))
+            raise Failure("bad_request", str(error))
+        self.group = self.process.pid
+        job.adopt(self.group)
+
+    def start(self, argv, args):
+        """Start the command, on a terminal of its own if one is wanted."""
+        env, size = exec_environment(args.get("env", {})), args.get("tty")
+        if not size:
+            pipe = subprocess.PIPE
+            process = subprocess.Popen(argv, stdin=pipe, stdout=pipe, stderr=pipe, env=env, start_new_session=True)
+            self.input = os.dup(process.stdin.fileno())
+            self.streams = {os.dup(process.stdout.fileno()): "out", os.dup(process.stderr.fileno()): "err"}
+            for stream in (process.stdin, process.stdout, process.stderr):
+                stream.close()
+        else:
+            master, self.slave = os.openpty()
+            self.input = os.dup(master)
+            self.streams = {master: "out"}
+            self.resize(size)
+            null = subprocess.DEVNULL
+            argv = ON_TERMINAL + [os.ttyname(self.slave)] + argv
+            process = subprocess.Popen(argv, stdin=null, stdout=null, stderr=null, env=env, start_new_session=True)
+        for fd in [self.input] + list(self.streams):
+            os.set_blocking(fd, False)
+        return process
+
+    def resize(self, size):
+        """Set the terminal's rows and columns (tty_ioctl(4), TIOCSWINSZ)."""
+        with self.changed:
+            if self.slave is None:
+                return
+            fcntl.ioctl(self.slave, termios.TIOCSWINSZ, struct.pack("HHHH", int(size[0]), int(size[1]), 0, 0))
+
+    def ring(self):
+        """Wake the loop, if there still is one."""
+        with self.changed:
+            if self.bell is None:
+                return
+            try:
+                os.write(self.bell, b".")
+            except BlockingIOError:
+                pass  # the pipe is full: it wakes anyway
+
+    def acknowledge(self, count):
+        """The console has taken `count` bytes."""
+        with self.changed:
+            self.unacknowledged = max(0, self.unacknowledged - count)
+        self.ring()
+
+    def tell(self, job, args):
+        """Take input, a size or a signal; returns when there is room for more input."""
+        if args.get("size"):
+            self.resize(args["size"])
+        if args.get("signal") in SIGNALS:
+            with self.job.lock:
+                if self.group in self.job.groups:
+                    try:
+                        os.killpg(self.group, args["signal"])
+                    except OSError:
+                        pass
+        with self.changed:
+            if self.input is not None:
+                self.buffer += base64.b64decode(args.get("b64", ""))
+                self.input_ends = self.input_ends or bool(args.get("end"))
+                self.ring()
+            while (
+                self.input is not None and len(self.buffer) > CREDIT and not (job.cancelled or self.job.cancelled)
+            ):
+                self.changed.wait(0.25)
+
+    def feed(self):
+        """Write what waits to the command; close its stdin when that was all."""
+        with self.changed:
+            if self.input is None:
+                return
+            try:
+                if self.buffer:
+                    del self.buffer[: os.write(self.input, self.buffer[:FOLLOW_PIECE])]
+            except BlockingIOError:
+                pass
+            except OSError:  # it reads no more
+                self.buffer, self.input_ends = bytearray(), True
+            if self.input_ends and not self.buffer:
+                self.end_input()
+            self.changed.notify_all()
+
+    def end_input(self):
+        """Close the command's stdin; on a terminal type Ctrl-D, the only end that one has."""
+        if self.slave is not None:
+            try:
+                os.write(self.input, b"\4")
+            except OSError:
+                pass
+        os.close(self.input)
+        self.input = None
+
+    def read(self, fd):
+        """Send one piece of a stream; closes one that has ended."""
+        try:
+            piece = os.read(fd, FOLLOW_PIECE)
+        except BlockingIOError:
+            return
+        except OSError:  # EIO: nobody has the terminal open any more
+            piece = b""
+        if not piece:
+            del self.streams[fd]
+            os.close(fd)
+            return
+        with self.changed:
+            self.unacknowledged += len(piece)
+        item = {"stream": self.streams[fd], "b64": base64.b64encode(piece).decode()}
+        self.agent.send(self.request, {"item": item}, bulk=True, patient=False)
+
+    def step(self, pause):
+        """Wait for something to do and do it; says whether anything came."""
+        poll = select.poll()
+        poll.register(self.wake, select.POLLIN)
+        with self.changed:
+            room = self.unacknowledged < CREDIT
+            if self.input is not None and (self.buffer or self.input_ends):
+                poll.register(self.input, select.POLLOUT)
+        for fd in self.streams if room else ():
+            poll.register(fd, select.POLLIN)
+        busy = False
+        for fd, _ in poll.poll(int(pause * 1000)):
+            if fd == self.wake:
+                os.read(self.wake, 4096)
+            elif fd in self.streams:
+                self.read(fd)
+                busy = True
+            else:
+                self.feed()
+        return busy or not room
+
+    def run(self):
+        """Carry bytes until the command has ended and its streams are empty; returns its status."""
+        quiet = None
+        self.agent.send(self.request, {"item": {"stream": "out", "b64": ""}}, bulk=True, patient=False)
+        try:
+            while True:
+                ended = has_ended(self.process.pid)
+                if ended:
+                    self.close_terminal()
+                busy = self.step(0.02 if ended else 0.1 if not self.streams else 0.25)
+                now = time.monotonic()
+                quiet = now if busy or quiet is None or not ended else quiet
+                if ended and (not self.streams or now - quiet > LAST_WORDS or self.job.cancelled):
+                    break
+        finally:
+            if self.job.cancelled or not has_ended(self.process.pid):
+                kill_group(self.group)
+            self.job.release(self.group)
+            self.close()
+        return {"status": self.process.wait()}
+
+    def close_terminal(self):
+        """Let go of the terminal, so that its end shows when the command's side is closed too."""
+        with self.changed:
+            if self.slave is not None:
+                os.close(self.slave)
+                self.slave = None
+
+    def close(self):
+        """Close every descriptor."""
+        with self.changed:
+            fds = [self.wake, self.bell, self.slave, self.input] + list(self.streams)
+            self.wake = self.bell = self.slave = self.input = None
+            self.streams = {}
+        for fd in fds:
+            if fd is not None:
+                os.close(fd)
+
+
 # ------------------------------------------------------------------------------------------------------ RPC
 
 
@@ -1368,6 +1754,7 @@ class Agent(object):
         self.jobs = {}
         self.bulky = set()
         self.pieces = {}
+        self.executions = {}
         self.active = 0
         self.backlog = collections.deque()
 
@@ -1486,6 +1873,46 @@ class Agent(object):
         self.ranks.journal(args["cluster"], args["entry"])
         self.answer(request, "ok", {}, {})
 
+    def do_journal_tail(self, request, job, args):
+        """Read the end of the journal."""
+        data = self.ranks.journal_tail(args["cluster"], int(args["limit"]))
+        self.answer(request, "ok", {}, {"data": data})
+
+    def do_lease(self, request, job, args):
+        """Take or renew a lease."""
+        ranks = self.ranks
+        self.answer(request, "ok", ranks.leases.take(job, ranks.folder(args["cluster"]), args), {})
+
+    def do_unlease(self, request, job, args):
+        """Give a lease back."""
+        self.ranks.leases.release(self.ranks.folder(args["cluster"]), str(args["id"]))
+        self.answer(request, "ok", {}, {})
+
+    def do_leases(self, request, job, args):
+        """List the leases that are held."""
+        leases = self.ranks.leases.list(self.ranks.folder(args["cluster"]))
+        self.answer(request, "ok", {"leases": leases}, {})
+
+    def do_exec(self, request, job, args):
+        """Run a command with its streams."""
+        running = Execution(self, request, job, args)
+        with self.lock:
+            self.executions[request] = running
+        try:
+            result = running.run()
+        finally:
+            with self.lock:
+                del self.executions[request]
+        self.answer(request, "ok", result, {})
+
+    def do_input(self, request, job, args):
+        """Give a running command something to read, its window's size, or a signal."""
+        with self.lock:
+            running = self.executions.get(args["target"])
+        if running is not None:
+            running.tell(job, args)
+        self.answer(request, "ok", {}, {})
+
     def perform(self, request, job, op, args):
         """Answer one request, whatever happens."""
         try:
@@ -1518,7 +1945,7 @@ class Agent(object):
         elif op == "cancel":
             self.cancel(args["target"])
         elif op == "ack":
-            self.follower.acknowledge(args["target"], int(args["bytes"]))
+            self.acknowledge(args["target"], int(args["bytes"]))
         elif op == "follow":
             self.follower.add(request, args)
         elif not hasattr(self, "do_" + op):
@@ -1535,6 +1962,15 @@ class Agent(object):
             thread = threading.Thread(target=self.work, args=task)
             thread.daemon = True
             thread.start()
+
+    def acknowledge(self, request, count):
+        """The console has taken bytes of a stream."""
+        with self.lock:
+            running = self.executions.get(request)
+        if running is not None:
+            running.acknowledge(count)
+        else:
+            self.follower.acknowledge(request, count)
 
     def cancel(self, request):
         """End a request early."""

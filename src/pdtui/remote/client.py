@@ -17,14 +17,20 @@ from typing import Any
 from pdtui.clock import Clock
 from pdtui.errors import AgentError, AgentLost, ConnectError
 from pdtui.remote import parse
+from pdtui.remote.execution import AgentExecution, Part
 from pdtui.remote.failures import bootstrap_failure
 from pdtui.remote.interface import (
     Channel,
     Command,
     Completed,
+    ExecSpec,
+    Execution,
     ExitInfo,
     Facts,
     HttpReply,
+    Lease,
+    LeaseClaim,
+    LeaseResult,
     Listener,
     LogChunk,
     ProcessInfo,
@@ -51,21 +57,11 @@ HELLO_TIMEOUT = 30.0
 CLOSE_TIMEOUT = 3.0
 
 
-@dataclass(frozen=True, slots=True)
-class _Part:
-    """A result (`n` is None) or an item."""
-
-    value: Mapping[str, Any]
-    blobs: Mapping[str, bytes]
-    n: int | None = None
-    last: bool = False
-
-
 @dataclass(slots=True)
 class _Pending:
     """One request that is out."""
 
-    parts: asyncio.Queue[_Part | Exception] = field(default_factory=asyncio.Queue)
+    parts: asyncio.Queue[Part | Exception] = field(default_factory=asyncio.Queue)
     blobs: dict[str, bytearray] = field(default_factory=dict)
     size: int = 0
 
@@ -231,7 +227,7 @@ class AgentClient:
                 blobs["data"] = base64.b64decode(value["b64"], validate=True)
             if pending.parts.qsize() > PART_LIMIT:
                 raise ValueError("an answer has too many parts")
-            pending.parts.put_nowait(_Part(value, blobs, n, "ok" in frame))
+            pending.parts.put_nowait(Part(value, blobs, n, "ok" in frame))
 
     def _post(self, message: Mapping[str, Any]) -> None:
         """Send one message, in several frames when it is large. Raises `AgentLost`."""
@@ -250,9 +246,9 @@ class AgentClient:
             self._fail(str(error) or type(error).__name__)
             raise AgentLost(f"the connection to the agent ended: {error}") from error
 
-    async def _parts(self, op: str, **args: Any) -> AsyncGenerator[_Part, None]:
+    async def _parts(self, op: str, *, request: int | None = None, **args: Any) -> AsyncGenerator[Part, None]:
         """Send a request and yield what comes, the result last; leaving early cancels it on the node."""
-        request = next(self._ids)
+        request = next(self._ids) if request is None else request
         pending = self._pending[request] = _Pending()
         done = False
         try:
@@ -264,7 +260,7 @@ class AgentClient:
                     raise part
                 done = part.last
                 yield part
-                if op == "follow" and not done:
+                if op in ("follow", "exec") and not done:
                     self._post_quietly("ack", target=request, bytes=len(part.blobs.get("data", b"")))
         finally:
             del self._pending[request]
@@ -333,9 +329,9 @@ class AgentClient:
         value, _ = await self.request("start", spec=asdict(spec))
         return parse.start_result(value)
 
-    async def stop_rank(self, cluster: str, rank: str, *, grace: float, by: str) -> StopResult:
+    async def stop_rank(self, cluster: str, rank: str, *, grace: float, by: str, lease: str = "") -> StopResult:
         """TERM to every process of a rank, KILL after `grace` seconds; returns when they are gone."""
-        value, _ = await self.request("stop", cluster=cluster, rank=rank, grace=grace, by=by)
+        value, _ = await self.request("stop", cluster=cluster, rank=rank, grace=grace, by=by, lease=lease)
         return parse.stop_result(value)
 
     async def ranks(self, cluster: str) -> Sequence[RankRecord]:
@@ -387,6 +383,44 @@ class AgentClient:
     async def journal(self, cluster: str, entry: Mapping[str, object]) -> None:
         """Append one entry to the cluster's journal on the node."""
         await self.request("journal", cluster=cluster, entry=dict(entry))
+
+    async def journal_tail(self, cluster: str, *, limit: int = 1 << 20) -> bytes:
+        """Return the last bytes of the cluster's journal on the node."""
+        _, blobs = await self.request("journal_tail", cluster=cluster, limit=limit)
+        return blobs.get("data", b"")
+
+    async def leases(self, cluster: str) -> Sequence[Lease]:
+        """Return the leases that are held on the node."""
+        value, _ = await self.request("leases", cluster=cluster)
+        return [parse.lease(raw) for raw in _objects(value, "leases")]
+
+    async def take_lease(
+        self, cluster: str, claim: LeaseClaim, *, ttl: float, breaks: Sequence[str] = (), reason: str = ""
+    ) -> LeaseResult:
+        """Take a lease for `ttl` seconds, or renew it; `breaks` are ids of others' that it may end."""
+        lease = {
+            "holder": claim.holder,
+            "by": claim.by,
+            "from": claim.origin,
+            "verb": claim.verb,
+            "what": claim.what,
+            "ranks": list(claim.ranks),
+        }
+        value, _ = await self.request(
+            "lease", cluster=cluster, id=claim.id, lease=lease, ttl=ttl, breaks=list(breaks), reason=reason
+        )
+        return parse.lease_result(value)
+
+    async def release_lease(self, cluster: str, lease: str) -> None:
+        """Give a lease back."""
+        await self.request("unlease", cluster=cluster, id=lease)
+
+    def execute(self, spec: ExecSpec) -> Execution:
+        """Return a command that starts when its output is asked for."""
+        request = next(self._ids)
+        size = list(spec.tty) if spec.tty is not None else None
+        stream = self._parts("exec", request=request, argv=list(spec.argv), env=dict(spec.env), tty=size)
+        return AgentExecution(request, stream, self.request)
 
     async def clock_offset(self) -> float:
         """Return how far the node's wall clock is ahead of ours, from the ping with the shortest round trip."""

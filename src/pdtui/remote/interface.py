@@ -165,6 +165,8 @@ class RankSpec:
     """Who starts it, `user@host`."""
     hbm_before: Mapping[str, int] = field(default_factory=dict)
     """NPU id -> MB used before the start."""
+    lease: str = ""
+    """Id of the lease that the operation holds there; refused once somebody else has broken it."""
 
 
 class ProcessState(StrEnum):
@@ -289,6 +291,104 @@ class LogChunk:
     """Node's wall clock when it was read."""
 
 
+@dataclass(frozen=True, slots=True)
+class LeaseClaim:
+    """Who works on which ranks of a node: what a console writes beside the records while an operation runs."""
+
+    id: str
+    """One for all nodes of an operation."""
+    holder: str
+    """The console; its own operations are never in each other's way through leases."""
+    by: str
+    origin: str
+    """Where the operator sits."""
+    verb: str
+    what: str
+    """`group decode`."""
+    ranks: tuple[str, ...]
+    """Those of this node."""
+
+
+@dataclass(frozen=True, slots=True)
+class LeaseEnd:
+    """How somebody's lease was taken from him."""
+
+    by: str
+    origin: str
+    reason: str
+    expired: bool = False
+    """It had not been renewed in time: nobody broke it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Lease:
+    """A lease as its node sees it; durations instead of the node's times."""
+
+    claim: LeaseClaim
+    age: float
+    """Seconds since it was taken."""
+    left: float
+    """Seconds until it ends by itself unless it is renewed."""
+    end: LeaseEnd | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class LeaseResult:
+    """What became of taking or renewing a lease."""
+
+    outcome: Literal["held", "refused", "broken"]
+    leases: tuple[Lease, ...] = ()
+    """Refused: those in the way. Held: those that were broken for it. Broken: the own one, with its end."""
+
+
+@dataclass(frozen=True, slots=True)
+class ExecSpec:
+    """A command of the operator, with its streams."""
+
+    argv: tuple[str, ...]
+    env: Mapping[str, str] = field(default_factory=dict)
+    """On top of the agent's environment."""
+    tty: tuple[int, int] | None = None
+    """Rows and columns of a terminal that it gets; None: pipes."""
+
+
+@dataclass(frozen=True, slots=True)
+class ExecChunk:
+    """What a command has written."""
+
+    stream: Literal["out", "err"]
+    data: bytes
+
+
+class Execution(Protocol):
+    """A command that runs. Every call raises `AgentLost` or `AgentError`."""
+
+    def output(self) -> AsyncIterator[ExecChunk]:
+        """Start it and yield what it writes until it ends; leaving early kills its process group."""
+        ...
+
+    @property
+    def status(self) -> int | None:
+        """Its exit status, -N for signal N; None before its end."""
+        ...
+
+    async def write(self, data: bytes) -> None:
+        """Give it something to read; returns when there is room for more."""
+        ...
+
+    async def end_input(self) -> None:
+        """Close its stdin."""
+        ...
+
+    async def resize(self, rows: int, columns: int) -> None:
+        """Tell its terminal of another size."""
+        ...
+
+    async def signal(self, number: int) -> None:
+        """Send a signal to its process group."""
+        ...
+
+
 class NodeAgent(Protocol):
     """The agent on one node (or in its container). Every call raises `AgentLost` or `AgentError`."""
 
@@ -309,8 +409,11 @@ class NodeAgent(Protocol):
         """Start a rank under a keeper, unless it runs already."""
         ...
 
-    async def stop_rank(self, cluster: str, rank: str, *, grace: float, by: str) -> StopResult:
-        """TERM to every process of a rank, KILL after `grace` seconds; returns when they are gone."""
+    async def stop_rank(self, cluster: str, rank: str, *, grace: float, by: str, lease: str = "") -> StopResult:
+        """TERM to every process of a rank, KILL after `grace` seconds; returns when they are gone.
+
+        Refused (`lease_lost`) when the operation's lease was broken.
+        """
         ...
 
     async def ranks(self, cluster: str) -> Sequence[RankRecord]:
@@ -348,6 +451,28 @@ class NodeAgent(Protocol):
 
     async def journal(self, cluster: str, entry: Mapping[str, object]) -> None:
         """Append one entry to the cluster's journal on the node."""
+        ...
+
+    async def journal_tail(self, cluster: str, *, limit: int = 1 << 20) -> bytes:
+        """Return the last bytes of the cluster's journal on the node."""
+        ...
+
+    async def leases(self, cluster: str) -> Sequence[Lease]:
+        """Return the leases that are held on the node."""
+        ...
+
+    async def take_lease(
+        self, cluster: str, claim: LeaseClaim, *, ttl: float, breaks: Sequence[str] = (), reason: str = ""
+    ) -> LeaseResult:
+        """Take a lease for `ttl` seconds, or renew it; `breaks` are ids of others' that it may end."""
+        ...
+
+    async def release_lease(self, cluster: str, lease: str) -> None:
+        """Give a lease back."""
+        ...
+
+    def execute(self, spec: ExecSpec) -> Execution:
+        """Return a command that starts when its output is asked for."""
         ...
 
     async def clock_offset(self) -> float:

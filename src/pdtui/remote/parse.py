@@ -10,6 +10,10 @@ from pdtui.remote.interface import (
     Command,
     Completed,
     HttpReply,
+    Lease,
+    LeaseClaim,
+    LeaseEnd,
+    LeaseResult,
     Listener,
     LogChunk,
     ProcessInfo,
@@ -173,3 +177,32 @@ def log_chunk(path: str, raw: Json, data: bytes) -> LogChunk:
         gap=bool(raw.get("gap")),
         at=real(raw.get("at")),
     )
+
+
+def lease(raw: Json) -> Lease:
+    """Read a lease; one without ranks covers all, which is said by an empty list."""
+    end = table(raw.get("broken"))
+    return Lease(
+        claim=LeaseClaim(
+            id=text(raw.get("id")),
+            holder=text(raw.get("holder")),
+            by=text(raw.get("by")),
+            origin=text(raw.get("from")),
+            verb=text(raw.get("verb")),
+            what=text(raw.get("what")),
+            ranks=texts(raw.get("ranks")),
+        ),
+        age=real(raw.get("age")),
+        left=real(raw.get("left")),
+        end=LeaseEnd(text(end.get("by")), text(end.get("from")), text(end.get("reason")), bool(end.get("expired")))
+        if end
+        else None,
+    )
+
+
+def lease_result(raw: Json) -> LeaseResult:
+    """Read what became of taking a lease; an outcome that we do not know counts as refused."""
+    found = raw.get("leases")
+    leases = tuple(lease(one) for one in found if isinstance(one, dict)) if isinstance(found, list) else ()
+    word = raw.get("state")
+    return LeaseResult("held" if word == "held" else "broken" if word == "broken" else "refused", leases)
