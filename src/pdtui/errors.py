@@ -33,7 +33,9 @@ ConnectKind = Literal[
     "lost",
 ]
 
-RefusalKind = Literal["read_only", "protected", "unknown_target", "blocked", "conflict", "unmanaged", "not_yet"]
+RefusalKind = Literal[
+    "read_only", "protected", "unknown_target", "blocked", "conflict", "leased", "unmanaged", "not_yet"
+]
 
 
 class PdtuiError(Exception):

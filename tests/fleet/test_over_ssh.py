@@ -15,8 +15,9 @@ from typing import Any
 import pytest
 
 from pdtui.clock import SystemClock
+from pdtui.errors import ActionRefused
 from pdtui.fleet.fleet import Fleet
-from pdtui.fleet.intents import RestartRanks, StartRanks, StopRanks
+from pdtui.fleet.intents import Breaking, RestartRanks, StartRanks, StopRanks
 from pdtui.fleet.snapshot import RankState
 from pdtui.proxy.interface import Ask
 from pdtui.sim.simulation import Simulation
@@ -180,7 +181,9 @@ async def test_command_killed_during_a_start_leaves_ranks_that_the_next_can_stop
             lambda: states(fleet) <= {RankState.STARTING, RankState.READY, RankState.STOPPED}, within=9
         )
         assert fleet.store.ranks["decode/3"].state in (RankState.STARTING, RankState.READY)
-        stopped = await fleet.wait(await fleet.submit(StopRanks(ALL)))
+        with pytest.raises(ActionRefused, match=r"(?s)starts all 6 ranks on node1.*within 30 s"):
+            await fleet.submit(StopRanks(ALL))  # Its lease has not run out yet.
+        stopped = await fleet.wait(await fleet.submit(StopRanks(ALL, breaking=Breaking("that command is dead"))))
         assert stopped.state == "done", stopped
     assert not any(rack.pids(rank) for rank in ALL)
 

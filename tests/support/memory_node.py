@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from collections.abc import AsyncIterator, Callable, Coroutine, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
@@ -13,8 +14,13 @@ from pdtui.errors import AgentError, AgentLost, ConnectError
 from pdtui.remote.interface import (
     Command,
     Completed,
+    ExecSpec,
+    Execution,
     Facts,
     HttpReply,
+    Lease,
+    LeaseClaim,
+    LeaseResult,
     LinkState,
     LinkStatus,
     Listener,
@@ -27,6 +33,7 @@ from pdtui.remote.interface import (
     StartResult,
     StopResult,
 )
+from tests.support.memory_leases import Leases
 from tests.support.memory_ranks import Behaviour, Key, ProcessTable, RankDirectories, Run
 
 __all__ = ["Behaviour", "MemoryAgent", "MemoryLink", "MemoryNode"]
@@ -78,6 +85,7 @@ class MemoryNode:
     def __post_init__(self) -> None:
         self.table = ProcessTable()
         self.ranks = RankDirectories(self.table, monotonic=self.clock.monotonic, wall=self.wall)
+        self.leases = Leases(monotonic=self.clock.monotonic, boot=lambda: self.table.boot_id)
         self._locks: dict[Key, asyncio.Lock] = {}
         self._appended = asyncio.Event()
         self._work: set[asyncio.Task[Any]] = set()
@@ -209,6 +217,7 @@ class MemoryNode:
         if self.state_dir_error:
             raise AgentError(self.state_dir_error, code="no_state_dir")
         async with self._lock(key, job):
+            self.leases.check(spec.cluster, spec.lease)
             self.ranks.settle()
             view = self.ranks.view(key)
             if view is not None and view.processes:
@@ -241,10 +250,13 @@ class MemoryNode:
             self.ranks.add(key, record, behaviour)
             return StartResult("started", self._of(*key))
 
-    async def stop(self, cluster: str, rank: str, grace: float, by: str, job: Job) -> StopResult:
+    async def stop(
+        self, cluster: str, rank: str, grace: float, by: str, job: Job, *, lease: str = ""
+    ) -> StopResult:
         """TERM to every process of a rank, KILL after the grace period; the lock is held for the TERM only."""
         key = (cluster, rank)
         async with self._lock(key, job):
+            self.leases.check(cluster, lease)
             self.ranks.settle()
             run, view = self.ranks.newest(key), self.ranks.view(key)
             if view is None or not view.processes:
@@ -369,8 +381,8 @@ class MemoryAgent:
     async def start_rank(self, spec: RankSpec) -> StartResult:
         return await self._act(lambda job: self.node.start(spec, job))
 
-    async def stop_rank(self, cluster: str, rank: str, *, grace: float, by: str) -> StopResult:
-        return await self._act(lambda job: self.node.stop(cluster, rank, grace, by, job))
+    async def stop_rank(self, cluster: str, rank: str, *, grace: float, by: str, lease: str = "") -> StopResult:
+        return await self._act(lambda job: self.node.stop(cluster, rank, grace, by, job, lease=lease))
 
     async def _act(self, do: Callable[[Job], Coroutine[Any, Any, T]]) -> T:
         """Do something on the node that goes on when its answer is no longer wanted, or cannot come back."""
@@ -468,7 +480,29 @@ class MemoryAgent:
 
     async def journal(self, cluster: str, entry: Mapping[str, object]) -> None:
         await self._answer()
-        self.node.journal.append(dict(entry))
+        self.node.journal.append(dict(entry, received=self.node.wall()))
+
+    async def journal_tail(self, cluster: str, *, limit: int = 1 << 20) -> bytes:
+        await self._answer()
+        lines = "".join(json.dumps(entry) + "\n" for entry in self.node.journal)
+        return lines.encode()[-limit:]
+
+    async def leases(self, cluster: str) -> Sequence[Lease]:
+        await self._answer()
+        return self.node.leases.list(cluster)
+
+    async def take_lease(
+        self, cluster: str, claim: LeaseClaim, *, ttl: float, breaks: Sequence[str] = (), reason: str = ""
+    ) -> LeaseResult:
+        await self._answer()
+        return self.node.leases.take(cluster, claim, ttl, breaks, reason)
+
+    async def release_lease(self, cluster: str, lease: str) -> None:
+        await self._answer()
+        self.node.leases.release(cluster, lease)
+
+    def execute(self, spec: ExecSpec) -> Execution:
+        raise AgentError("no processes in memory", code="system")
 
     async def clock_offset(self) -> float:
         await self._answer()

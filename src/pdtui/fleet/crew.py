@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from pdtui.clock import Clock
 from pdtui.errors import RemoteError
 from pdtui.fleet.journal import Journal
+from pdtui.fleet.leases import LeaseDesk
 from pdtui.fleet.ranks import RankWatcher
 from pdtui.fleet.snapshot import RankStatus
 from pdtui.fleet.store import Store
@@ -37,6 +38,7 @@ class Crew:
     links: Mapping[str, NodeLink]
     watchers: Mapping[str, RankWatcher]
     journal: Journal
+    leases: LeaseDesk
     by: str
     poll_npus: Callable[[Sequence[str]], Awaitable[None]]
     """Read the NPUs of these nodes now."""
@@ -79,16 +81,17 @@ class Crew:
             async with node, self._all:
                 yield
 
-    async def journal_on_nodes(self, nodes: Sequence[str], entry: Mapping[str, object]) -> None:
-        """Write an entry to the journals of the nodes that can be reached."""
-        await asyncio.gather(*(self._journal_on(node, entry) for node in nodes))
+    async def journal_on_nodes(self, nodes: Sequence[str], *entries: Mapping[str, object]) -> None:
+        """Write entries to the journals of the nodes that can be reached."""
+        await asyncio.gather(*(self._journal_on(node, entries) for node in nodes))
 
-    async def _journal_on(self, node: str, entry: Mapping[str, object]) -> None:
+    async def _journal_on(self, node: str, entries: Sequence[Mapping[str, object]]) -> None:
         agent = self.links[node].rank_agent
         if agent is None:
             return
         try:
             async with self.clock.timeout(JOURNAL_TIMEOUT):
-                await agent.journal(self.topology.name, entry)
+                for entry in entries:
+                    await agent.journal(self.topology.name, entry)
         except (RemoteError, TimeoutError) as error:
             self.store.event("warning", node, f"journal not written: {error or 'no answer'}")

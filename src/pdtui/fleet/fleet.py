@@ -21,6 +21,7 @@ from pdtui.fleet.diagnosis import Diagnostician
 from pdtui.fleet.handle import LogLine, LogView
 from pdtui.fleet.intents import Intent, Preview
 from pdtui.fleet.journal import Journal, default_dir
+from pdtui.fleet.leases import LEASE_TTL, LeaseDesk
 from pdtui.fleet.links import LinkWatcher
 from pdtui.fleet.logs import LogBook, LogSource
 from pdtui.fleet.metering import Meters
@@ -71,8 +72,11 @@ class Fleet:
         journal_dir: Path | None = None,
         links: Mapping[str, NodeLink] | None = None,
         ready_deadline: float | None = None,
+        lease_ttl: float = LEASE_TTL,
     ) -> None:
         """Prepare; nothing is reached before the context is entered.
+
+        `lease_ttl`: seconds after which the leases of this console end when it is gone.
 
         `links` takes the place of the connections that the file describes (tests), `ready_deadline` (seconds) that
         of the file's `start.deadline`.
@@ -85,6 +89,7 @@ class Fleet:
         self._by = by
         self._journal = Journal(journal_dir or default_dir(topology.name), clock=clock, by=by)
         self._given_links = links
+        self._lease_ttl = lease_ttl
         self._links: Mapping[str, NodeLink] = {}
         self._proxy: EmbeddedProxy | None = None
         self._proxy_lock = asyncio.Lock()
@@ -115,6 +120,14 @@ class Fleet:
             connections = await stack.enter_async_context(Connections(self.topology, clock=self._clock))
             self._links = connections.links
         stack.push_async_callback(self._cancel_tasks)
+        desk = LeaseDesk(
+            self._links,
+            cluster=self.topology.name,
+            clock=self._clock,
+            by=self._by,
+            origin=self._journal.origin,
+            ttl=self._lease_ttl,
+        )
         starts = self._journal.last_starts()
         stages = StageTails(self._links, clock=self._clock)
         stack.push_async_callback(stages.close)
@@ -147,6 +160,7 @@ class Fleet:
                 diagnose=diagnose,
                 on_ready=self._note_ready,
                 last_starts=starts,
+                holder=desk.holder,
             )
             for name, link in self._links.items()
         }
@@ -158,6 +172,7 @@ class Fleet:
             links=self._links,
             watchers=self._watchers,
             journal=self._journal,
+            leases=desk,
             by=self._by,
             poll_npus=self.poll_now,
             has_npus=bool(self.topology.npus_per_node),

@@ -5,6 +5,25 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
+from pdtui.fleet.snapshot import LeaseStatus
+
+
+@dataclass(frozen=True, slots=True)
+class Breaking:
+    """The permission to take over from other consoles that work on the same ranks."""
+
+    reason: str = ""
+    """Typed by the operator; empty: no lease may be broken."""
+    ids: tuple[str, ...] = ()
+    """Leases that the operator has seen; none: whatever is in the way."""
+
+    def covers(self, lease: str) -> bool:
+        """Return whether a lease may be broken."""
+        return bool(self.reason) and (not self.ids or lease in self.ids)
+
+
+NOT_BREAKING = Breaking()
+
 
 @dataclass(frozen=True, slots=True)
 class StartRanks:
@@ -16,6 +35,7 @@ class StartRanks:
     """Blockers to pass over, by their `Blocker.id`; then `reason` is needed."""
     confirm: str = ""
     """The cluster's name, typed, where a protected cluster asks for it."""
+    breaking: Breaking = NOT_BREAKING
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,6 +47,7 @@ class StopRanks:
     grace: float = 30.0
     """Seconds between TERM and KILL."""
     confirm: str = ""
+    breaking: Breaking = NOT_BREAKING
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,6 +61,7 @@ class RestartRanks:
     grace: float = 30.0
     override: tuple[str, ...] = ()
     confirm: str = ""
+    breaking: Breaking = NOT_BREAKING
 
 
 Intent = StartRanks | StopRanks | RestartRanks
@@ -68,6 +90,8 @@ class Preview:
     """What follows for the service, and how long the last start took."""
     steps: tuple[str, ...]
     blockers: tuple[Blocker, ...] = ()
+    leases: tuple[LeaseStatus, ...] = ()
+    """Other consoles that work on the same ranks; refused unless their leases are broken."""
     needs_name: bool = False
     """A protected cluster wants its name typed."""
     dangerous: bool = True

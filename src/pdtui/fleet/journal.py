@@ -36,7 +36,8 @@ class Journal:
         self._path = directory / "journal.jsonl"
         self._clock = clock
         self._by = by
-        self._from = origin()
+        self.origin = origin()
+        """Where the operator sits."""
         self.error = ""
         """Why the last entry could not be written, or empty."""
 
@@ -50,7 +51,7 @@ class Journal:
         entry: dict[str, object] = {
             "at": round(self._clock.wall(), 3),
             "who": self._by,
-            "from": self._from,
+            "from": self.origin,
             "event": event,
             **{key: value for key, value in what.items() if value not in ("", (), None)},
         }

@@ -1,9 +1,9 @@
 """Leases between consoles: who works on which ranks now, kept on the nodes beside the ranks' records.
 
-An operation holds one lease, taken on all its nodes or on none, and renews it while it runs; a console that is gone
-loses it after `LEASE_TTL`. Nodes are asked in one order by every console and nobody waits for a lease, so two
-operations on the same ranks cannot stop each other: one of them gets it. The rank's own lock and record on the
-node stay what keeps one rank from running twice.
+Every operation holds one for the ranks that it touches, taken on all its nodes or on none, and renews it while it
+runs; a console that is gone loses it after `LEASE_TTL`. Nodes are asked in one order by every console and nobody
+waits for a lease, so two operations on the same ranks cannot stop each other: one of them gets it. The rank's own
+lock and record on the node stay what keeps one rank from running twice.
 """
 
 from __future__ import annotations
@@ -11,10 +11,11 @@ from __future__ import annotations
 import asyncio
 import secrets
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from pdtui.clock import Clock
 from pdtui.errors import ActionRefused, RemoteError
+from pdtui.fleet.intents import Breaking
 from pdtui.fleet.scope import duration
 from pdtui.fleet.snapshot import LeaseStatus
 from pdtui.remote.interface import Lease, LeaseClaim, LeaseEnd, LeaseResult, NodeLink
@@ -31,25 +32,15 @@ RENEWALS = 6
 VERBS = {"start": "starts", "stop": "stops", "restart": "restarts"}
 
 
-@dataclass(frozen=True, slots=True)
-class Breaking:
-    """The permission to end other consoles' leases."""
-
-    reason: str = ""
-    """Typed by the operator; empty: nothing may be broken."""
-    ids: tuple[str, ...] = ()
-    """Those that the operator has seen; none: whatever is in the way."""
-
-    def covers(self, lease: str) -> bool:
-        """Return whether a lease may be broken."""
-        return bool(self.reason) and (not self.ids or lease in self.ids)
-
-
 class Hold:
     """A lease that an operation holds on its nodes."""
 
     def __init__(
-        self, claim: LeaseClaim, ranks: Mapping[str, tuple[str, ...]], desk: LeaseDesk, ended: Sequence[LeaseStatus]
+        self,
+        claim: LeaseClaim,
+        ranks: Mapping[str, tuple[str, ...]],
+        desk: LeaseDesk,
+        ended: Sequence[LeaseStatus],
     ) -> None:
         self._claim = claim
         self._ranks = ranks
@@ -107,7 +98,7 @@ class LeaseDesk:
         await self._clock.sleep(self._ttl / RENEWALS)
 
     async def in_the_way(self, ranks: Mapping[str, tuple[str, ...]]) -> Sequence[LeaseStatus]:
-        """Ask the nodes for other consoles' leases on these ranks (node -> ids); those that do not answer have none."""
+        """Ask the nodes for other consoles' leases on these ranks (node -> ids); no answer counts as none."""
         found = await asyncio.gather(*(self._list(node) for node in ranks))
         leases = [
             (node, lease)
@@ -157,9 +148,10 @@ class LeaseDesk:
 
     def _refuse(self, rivals: Sequence[LeaseStatus], what: str) -> None:
         if rivals:
+            be = "are" if what.startswith(("all ", "groups ")) or "," in what else "is"
             lines = [lease_words(one, self._clock.wall()) for one in rivals]
             raise ActionRefused(
-                f"{what} is in another operator's hands: {'; '.join(lines)}",
+                f"{what} {be} in another operator's hands: {'; '.join(lines)}",
                 kind="leased",
                 remedy="wait for its end (a console that is gone loses its lease within "
                 f"{self._ttl:.0f} s), or take over: --break-lease REASON",
@@ -176,9 +168,7 @@ class LeaseDesk:
             return agent.facts.state_dir_error
         try:
             async with self._clock.timeout(LEASE_TIMEOUT):
-                return await agent.take_lease(
-                    self._cluster, claim, ttl=self._ttl, breaks=breaks, reason=reason
-                )
+                return await agent.take_lease(self._cluster, claim, ttl=self._ttl, breaks=breaks, reason=reason)
         except TimeoutError:
             return f"no answer within {LEASE_TIMEOUT:.0f} s"
         except RemoteError as error:

@@ -19,11 +19,15 @@ class Operation:
     """Phases first, then a line for each rank; every change goes to the store."""
 
     def __init__(
-        self, op_id: str, verb: Verb, ids: tuple[str, ...], by: str, *, store: Store, clock: Clock
+        self, op_id: str, verb: Verb, ids: tuple[str, ...], by: str, *, store: Store, clock: Clock, lease: str = ""
     ) -> None:
         self.id = op_id
         self.verb = verb
         self.ids = ids
+        self.lease = lease
+        """Id of its lease on the nodes."""
+        self.interrupted = ""
+        """Why it was ended from outside, if it was."""
         self._by = by
         self._store = store
         self._clock = clock

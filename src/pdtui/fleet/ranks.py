@@ -96,9 +96,11 @@ class RankWatcher:
         diagnose: Diagnose,
         on_ready: Callable[[str, float], None],
         last_starts: Mapping[str, float],
+        holder: str,
     ) -> None:
         self._link = link
         self._store = store
+        self._holder = holder
         self._cluster = topology.name
         self._plan = plan
         self._clock = clock
@@ -175,6 +177,7 @@ class RankWatcher:
         return BUSY_INTERVAL if busy else QUIET_INTERVAL
 
     def _mark_lost(self) -> None:
+        self._store.set_leases(self._link.name, ())
         now = self._clock.wall()
         for rank_id in (*self._planned, *self._strays):
             status = self._store.ranks.get(rank_id)
@@ -214,6 +217,9 @@ class RankWatcher:
         # Without a folder for records nothing was started here; the ports still tell what runs.
         found = () if agent.facts.state_dir_error else await agent.ranks(self._cluster)
         records = {record.rank: record for record in found}
+        if not agent.facts.state_dir_error:
+            leases = await agent.leases(self._cluster)
+            self._store.set_leases(self._link.name, [x for x in leases if x.claim.holder != self._holder])
         await self._read_ports(agent, records, now)
         self._take_records(records)
         asked: list[RankPlan] = []

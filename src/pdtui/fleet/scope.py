@@ -9,7 +9,7 @@ from typing import Literal
 from pdtui.errors import ActionRefused
 from pdtui.fleet.intents import Blocker, Intent, Preview, RestartRanks, StartRanks, StopRanks
 from pdtui.fleet.serving import is_serving, usable_ranks
-from pdtui.fleet.snapshot import ALIVE_STATES, RankState, RankStatus
+from pdtui.fleet.snapshot import ALIVE_STATES, LeaseStatus, RankState, RankStatus
 from pdtui.topology.model import Role, Topology
 from pdtui.topology.plan import Plan, RankPlan
 from pdtui.topology.redact import redacted
@@ -107,6 +107,7 @@ def describe(
     intent: Intent,
     scope: Scope,
     blockers: Sequence[Blocker],
+    leases: Sequence[LeaseStatus],
     topology: Topology,
     plan: Plan,
     ranks: Mapping[str, RankStatus],
@@ -121,6 +122,7 @@ def describe(
         consequence=_consequence(scope, topology, plan, ranks),
         steps=_steps(scope, plan, alive, grace),
         blockers=tuple(blockers),
+        leases=tuple(leases),
         needs_name=scope.needs_name,
         dangerous=scope.verb != "start",
         commands=_commands(scope, topology, plan, ranks, alive, grace),

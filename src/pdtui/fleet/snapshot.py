@@ -252,6 +252,23 @@ class OperationStatus:
 
 
 @dataclass(frozen=True, slots=True)
+class LeaseStatus:
+    """An operation of another console, by the lease that it holds."""
+
+    id: str
+    by: str
+    origin: str
+    """Where that operator sits: an address, or `local`."""
+    verb: str
+    what: str
+    """`group decode`."""
+    nodes: tuple[str, ...]
+    ranks: tuple[str, ...]
+    """Empty: not said, so all."""
+    since: float
+
+
+@dataclass(frozen=True, slots=True)
 class Event:
     """Something that happened, newest last."""
 
@@ -299,6 +316,8 @@ class Snapshot:
     headline: Headline | None = None
     operations: tuple[OperationStatus, ...] = ()
     """Running ones and the last few that ended."""
+    leases: tuple[LeaseStatus, ...] = ()
+    """What other consoles do now."""
     events: tuple[Event, ...] = ()
     groups: tuple[GroupStatus, ...] = ()
     file_changed: bool = False

@@ -157,6 +157,7 @@ class Starting:
             ports=tuple(port for port, _ in ports_of(rank, crew.plan)),
             devices=rank.devices,
             by=crew.by,
+            lease=self._operation.lease,
             hbm_before=_hbm_of(crew.store.nodes[rank.node], rank.devices),
         )
 

@@ -116,7 +116,9 @@ class Stopping:
         try:
             async with crew.clock.timeout(self._grace + STOP_MARGIN), crew.alone(rank_id):
                 operation.rank(rank_id, "running", STOPPING)
-                result = await agent.stop_rank(crew.topology.name, record.rank, grace=self._grace, by=crew.by)
+                result = await agent.stop_rank(
+                    crew.topology.name, record.rank, grace=self._grace, by=crew.by, lease=operation.lease
+                )
         except TimeoutError:
             operation.rank(rank_id, "failed", f"{status.node} gave no answer")
             return None

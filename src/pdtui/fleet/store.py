@@ -8,17 +8,19 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Literal
 
 from pdtui.clock import Clock
 from pdtui.fleet.groups import group_statuses
 from pdtui.fleet.headline import make_headline
+from pdtui.fleet.leases import lease_words, merged
 from pdtui.fleet.serving import serving_status
 from pdtui.fleet.snapshot import (
     WRONG_STATES,
     Event,
+    LeaseStatus,
     NodeState,
     NodeStatus,
     NpuStatus,
@@ -28,6 +30,7 @@ from pdtui.fleet.snapshot import (
     Snapshot,
 )
 from pdtui.readings.verdict import Verdict
+from pdtui.remote.interface import Lease
 from pdtui.topology.model import Topology
 from pdtui.topology.plan import Plan, RankPlan
 
@@ -66,6 +69,8 @@ class Store:
         self._troubled: set[str] = set()
         """NPUs (`node/id`) that an event has called not healthy."""
         self._file_changed = False
+        self._leases: dict[str, Sequence[Lease]] = {}
+        self._other_hands: dict[str, LeaseStatus] = {}
         self._dirty = asyncio.Event()
         self._changed: asyncio.Future[None] | None = None
         self._listeners: list[Callable[[], None]] = []
@@ -138,6 +143,24 @@ class Store:
             del self._operations[op_id]
         self._touch()
 
+    def set_leases(self, node: str, leases: Sequence[Lease]) -> None:
+        """Take over what other consoles' leases a node has."""
+        if not leases and not self._leases.get(node):
+            return
+        self._leases[node] = leases
+        all_nodes = [(name, lease) for name, found in self._leases.items() for lease in found]
+        seen = {one.id: one for one in merged(all_nodes, self._clock.wall())}
+        before = self._other_hands
+        self._other_hands = {
+            name: replace(one, since=before[name].since) if name in before else one for name, one in seen.items()
+        }
+        if self._other_hands != before:
+            for name in seen.keys() - before.keys():
+                self.event("info", seen[name].by, lease_words(seen[name], self._clock.wall()))
+            for name in before.keys() - seen.keys():
+                self.event("info", before[name].by, f"{before[name].verb} {before[name].what} has ended")
+            self._touch()
+
     def set_file_changed(self, changed: bool) -> None:
         """Say whether the file on disk is another one than was loaded."""
         if changed != self._file_changed:
@@ -196,6 +219,7 @@ class Store:
             headline=make_headline(nodes, ranks, groups),
             groups=groups,
             operations=operations,
+            leases=tuple(self._other_hands.values()),
             events=tuple(self._events),
             file_changed=self._file_changed,
         )

@@ -6,16 +6,17 @@ Read-only and protection are enforced here, so that no view can go around them.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import count
 
 from pdtui.errors import ActionRefused, UsageError
 from pdtui.fleet.blockers import Found, find, look
 from pdtui.fleet.crew import Crew
 from pdtui.fleet.intents import Intent, Preview, RestartRanks, StartRanks, StopRanks
+from pdtui.fleet.leases import Hold
 from pdtui.fleet.operations import Operation
-from pdtui.fleet.scope import Scope, describe, make_scope, whole_groups
-from pdtui.fleet.snapshot import OperationStatus, RankState
+from pdtui.fleet.scope import Scope, describe, in_words, make_scope, whole_groups
+from pdtui.fleet.snapshot import LeaseStatus, OperationStatus, RankState
 from pdtui.fleet.starting import Starting
 from pdtui.fleet.stopping import Stopping, needs_stop
 
@@ -38,7 +39,10 @@ class Supervisor:
         scope = make_scope(intent, self._crew.topology, self._crew.plan, self._crew.store.ranks)
         found = await self._blockers(scope)
         blockers = [one.blocker for one in found]
-        return describe(intent, scope, blockers, self._crew.topology, self._crew.plan, self._crew.store.ranks)
+        leases = await self._crew.leases.in_the_way(self._by_node(scope))
+        return describe(
+            intent, scope, blockers, leases, self._crew.topology, self._crew.plan, self._crew.store.ranks
+        )
 
     async def submit(self, intent: Intent) -> str:
         """Begin; returns the operation's id. Raises `ActionRefused`."""
@@ -58,9 +62,19 @@ class Supervisor:
             raise ActionRefused("passing over a blocker needs a reason", kind="blocked")
         found = [one for one in await self._blockers(scope) if one.blocker.id not in override]
         left_out = self._left_out(scope, found)
-        self._check_conflict(scope)
-        operation = self._begin(scope)
-        task = asyncio.get_running_loop().create_task(self._run(operation, intent, scope, left_out))
+        hold = await self._crew.leases.take(
+            scope.verb,
+            in_words(scope.ids, self._crew.plan),
+            self._by_node(scope),
+            breaking=intent.breaking,
+        )
+        try:
+            self._check_conflict(scope)
+        except ActionRefused:
+            await hold.release()
+            raise
+        operation = self._begin(scope, hold)
+        task = asyncio.get_running_loop().create_task(self._run(operation, intent, scope, left_out, hold))
         self._tasks[operation.id] = task
         task.add_done_callback(lambda done: self._ended(operation, done))
         return operation.id
@@ -178,39 +192,97 @@ class Supervisor:
     def _running(self) -> Iterable[Operation]:
         return [operation for operation in self._operations.values() if operation.running]
 
-    def _begin(self, scope: Scope) -> Operation:
+    def _by_node(self, scope: Scope) -> Mapping[str, tuple[str, ...]]:
+        """Return the ranks of a scope by node, by the names that their nodes know them by."""
+        nodes: dict[str, list[str]] = {}
+        for rank_id in scope.ids:
+            nodes.setdefault(self._crew.store.ranks[rank_id].node, []).append(rank_id.partition("@")[0])
+        return {node: tuple(ids) for node, ids in nodes.items()}
+
+    def _begin(self, scope: Scope, hold: Hold) -> Operation:
         crew = self._crew
         operation = Operation(
-            f"op-{next(self._number)}", scope.verb, scope.ids, crew.by, store=crew.store, clock=crew.clock
+            f"op-{next(self._number)}",
+            scope.verb,
+            scope.ids,
+            crew.by,
+            store=crew.store,
+            clock=crew.clock,
+            lease=hold.id,
         )
         self._operations[operation.id] = operation
         return operation
 
-    async def _run(self, operation: Operation, intent: Intent, scope: Scope, left_out: dict[str, str]) -> None:
+    async def _run(
+        self, operation: Operation, intent: Intent, scope: Scope, left_out: dict[str, str], hold: Hold
+    ) -> None:
         crew = self._crew
         nodes = list(dict.fromkeys(crew.store.ranks[rank_id].node for rank_id in scope.ids))
         overridden = intent.override if isinstance(intent, StartRanks | RestartRanks) else ()
-        entry = crew.journal.write(
-            scope.verb, operation=operation.id, ranks=scope.ids, reason=intent.reason, override=overridden
+        entries = [self._note_broken(operation, lease, intent.breaking.reason) for lease in hold.ended]
+        self._tell_missing(operation, hold)
+        entries.append(
+            crew.journal.write(
+                scope.verb,
+                operation=operation.id,
+                ranks=scope.ids,
+                reason=intent.reason,
+                override=overridden,
+                unleased=hold.missing or None,
+            )
         )
         # Beside the work: a node that hangs must not hold up the others.
-        noting = asyncio.get_running_loop().create_task(crew.journal_on_nodes(nodes, entry))
+        loop = asyncio.get_running_loop()
+        noting = loop.create_task(crew.journal_on_nodes(nodes, *entries))
+        keeping = loop.create_task(self._keep(operation, hold))
         try:
             await self._work(operation, intent, scope, left_out)
             await noting
         except asyncio.CancelledError:
-            operation.finish("cancelled", operation.cut_short())
+            left = operation.cut_short()
+            operation.finish("cancelled", "; ".join(filter(None, (operation.interrupted, left))))
             crew.store.event("warning", operation.id, f"{operation.verb} cancelled: {operation.status.error}")
             if operation.id not in self._cancelling:
                 raise
         finally:
             noting.cancel()
+            keeping.cancel()
             self._conclude(operation)
             result = {step.label: f"{step.state}: {step.detail}" for step in operation.rank_steps.values()}
             entry = crew.journal.write(
-                f"{scope.verb} ended", operation=operation.id, state=operation.status.state, result=result
+                f"{scope.verb} ended",
+                operation=operation.id,
+                ranks=scope.ids,
+                state=operation.status.state,
+                error=operation.status.error,
+                result=result,
             )
-        await crew.journal_on_nodes(nodes, entry)
+            # After a cancellation too: others must not wait for a lease that nobody needs.
+            await asyncio.gather(hold.release(), crew.journal_on_nodes(nodes, entry))
+
+    async def _keep(self, operation: Operation, hold: Hold) -> None:
+        """Renew the operation's lease; end the operation when another console has taken it."""
+        end = await hold.kept()
+        if operation.running and operation.id not in self._cancelling:
+            operation.interrupted = end
+            self._cancelling.add(operation.id)
+            self._tasks[operation.id].cancel()
+
+    def _note_broken(self, operation: Operation, lease: LeaseStatus, reason: str) -> Mapping[str, object]:
+        words = f"{lease.by}: {lease.verb} {lease.what}"
+        self._crew.store.event("warning", operation.id, f"lease broken ({reason}) of {words}")
+        return self._crew.journal.write(
+            "lease broken",
+            operation=operation.id,
+            ranks=lease.ranks,
+            lease={"by": lease.by, "from": lease.origin, "verb": lease.verb, "what": lease.what},
+            reason=reason,
+        )
+
+    def _tell_missing(self, operation: Operation, hold: Hold) -> None:
+        for node, why in hold.missing.items():
+            words = f"no lease for {operation.id} ({operation.verb}): {why}; other consoles do not see it there"
+            self._crew.store.event("warning", node, words)
 
     async def _work(self, operation: Operation, intent: Intent, scope: Scope, left_out: dict[str, str]) -> None:
         crew = self._crew
@@ -261,6 +333,8 @@ class Supervisor:
 
     def _ended(self, operation: Operation, task: asyncio.Task[None]) -> None:
         self._tasks.pop(operation.id, None)
+        if operation.running:  # Cancelled before it had begun.
+            operation.finish("cancelled", "cancelled before it began")
         error = None if task.cancelled() else task.exception()
         if error is not None:
             self._crew.store.event("error", operation.id, f"internal error: {error!r}")
