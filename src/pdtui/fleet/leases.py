@@ -49,6 +49,7 @@ class Hold:
         """Leases of others that were broken for it."""
         self.missing: dict[str, str] = {}
         """Nodes on which it could not be taken, and why."""
+        self._round: asyncio.Future[list[LeaseResult | None]] | None = None
 
     @property
     def id(self) -> str:
@@ -59,8 +60,9 @@ class Hold:
         """Renew it until somebody else has ended it; return who and why, in words."""
         while True:
             await self._desk.pause()
-            results = await asyncio.gather(*(self._renew(node) for node in self._ranks))
-            for result in results:
+            # Shielded: a request that was given up half-way could bring back what is released meanwhile.
+            self._round = asyncio.gather(*(self._renew(node) for node in self._ranks))
+            for result in await asyncio.shield(self._round):
                 end = next((lease.end for lease in result.leases if lease.end), None) if result else None
                 if end is not None:
                     return end_words(end)
@@ -75,6 +77,8 @@ class Hold:
 
     async def release(self) -> None:
         """Give it back where that can be done; elsewhere it ends by itself."""
+        if self._round is not None:
+            await self._round
         await asyncio.gather(*(self._desk.release(node, self.id) for node in self._ranks))
 
 
