@@ -67,7 +67,9 @@ def kv_config(role: str, port: int, *, tp: int = 1, dp: int = 1, decode_tp: int 
 class Server:
     """`vllm serve` started by hand on a node, its log in the node's home."""
 
-    def __init__(self, simulation: Simulation, name: str, port: int) -> None:
+    def __init__(self, simulation: Simulation, name: str, port: int, *, prefix: str = "") -> None:
+        """`prefix`: what runs a command where ranks run (`docker exec -i NAME `)."""
+        self.prefix = prefix
         self.simulation = simulation
         self.node: SimNode = simulation.node(name)
         self.port = port
@@ -98,7 +100,7 @@ class Server:
         line += f"mv {self.status_path}.new {self.status_path}"
         await run(
             self.simulation,
-            f"setsid bash -c {shlex.quote(line)} > {self.log_path} 2>&1 < /dev/null & exit 0",
+            f"setsid {self.prefix}bash -c {shlex.quote(line)} > {self.log_path} 2>&1 < /dev/null & exit 0",
             self.node.name,
         )
 

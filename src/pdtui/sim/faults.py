@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from pdtui.errors import UsageError
-from pdtui.sim import reach
+from pdtui.sim import container, reach
 from pdtui.sim.fault_words import one, switch
 from pdtui.sim.folder import python
 from pdtui.sim.npus import write_file
@@ -156,8 +156,36 @@ async def _heal(simulation: Simulation, words: Sequence[str]) -> str:
     if not node.processes.running:
         await node.power_on()
     await node.ssh.allow_forwarding(allowed=True)
+    for word in ("down", "denied"):
+        (node.machine.engine / word).unlink(missing_ok=True)
+    if node.machine.container and not node.container_refused:
+        await container.heal(node.machine, node.processes)
     await node.ssh.listen()
     return f"{name} is healthy and reachable"
+
+
+async def _container(simulation: Simulation, words: Sequence[str]) -> str:
+    name, verb, *rest = words
+    node = simulation.node(name)
+    if not node.machine.container:
+        raise UsageError(f"{name} has no container")
+    done = await container.act(node.machine, node.processes, one([verb], *container.VERBS), *rest)
+    return f"container {node.machine.container} of {name}: {verb} {done}".rstrip()
+
+
+def _engine_switch(
+    name: str, on_text: str, off_text: str
+) -> Callable[[Simulation, Sequence[str]], Awaitable[str]]:
+    async def turn(simulation: Simulation, words: Sequence[str]) -> str:
+        node, on = simulation.node(words[0]), switch(words, 1)
+        path = node.machine.engine / name
+        if on:
+            write_file(path, "")
+        else:
+            path.unlink(missing_ok=True)
+        return f"the container engine of {node.name} {on_text if on else off_text}"
+
+    return turn
 
 
 async def _no_python(simulation: Simulation, words: Sequence[str]) -> str:
@@ -268,6 +296,19 @@ FAULTS: dict[str, Fault] = {
     "rekey": Fault("NODE [on|off]", "the node has another host key, and its connections end", reach.rekey),
     "no-forwarding": Fault("NODE [on|off]", "sshd forbids TCP forwarding to new connections", reach.no_forwarding),
     "no-python": Fault("NODE [on|off]", "python3 is not found on the node", _no_python),
+    "container": Fault(
+        f"NODE {'|'.join(container.VERBS)} [no-state]",
+        "the node's container; `create` makes it anew, `no-state` without the mount of the state folder",
+        _container,
+    ),
+    "engine-down": Fault(
+        "NODE [on|off]", "the container engine does not answer", _engine_switch("down", "is down", "runs again")
+    ),
+    "engine-denied": Fault(
+        "NODE [on|off]",
+        "this user may not use the container engine",
+        _engine_switch("denied", "refuses this user", "lets this user in"),
+    ),
     "crash": Fault("RANK", "SIGKILL to every process of a rank (decode/3, or NODE:PORT)", _crash),
     "die-at-start": Fault(
         "RANK [on|off]", "the rank runs out of memory while it loads", _rank_switch("die-at-start")

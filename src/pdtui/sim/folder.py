@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import compileall
+import hashlib
 import json
 import os
 import pwd
@@ -10,7 +11,7 @@ import shlex
 import shutil
 import sys
 import uuid
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -58,6 +59,10 @@ class Machine:
     """Of vLLM, as installed on the node."""
     networked: bool = False
     """Whether the node has a network of its own, and does not share the machine's with the other nodes."""
+    mounts: tuple[str, ...] = ()
+    """Of the container, as the file has them: `host-path:container-path[:options]`."""
+    state: Path = Path()
+    """Folder for records of ranks, the node's own behind a name that all nodes share; a mount of the container."""
 
     @property
     def address_view(self) -> str:
@@ -69,6 +74,16 @@ class Machine:
         """PATH of the simulated host: its tools before the system's."""
         local = self.folder / "usr" / "local"
         return f"{local}/Ascend/driver/tools:{local}/sbin:{local}/bin:{SYSTEM_PATH}"
+
+    @property
+    def engine(self) -> Path:
+        """The folder of the container engine."""
+        return self.folder / "engine"
+
+    @property
+    def container_hostname(self) -> str:
+        """The container's id, as engines name it."""
+        return hashlib.sha256(f"{self.name}/{self.container}".encode()).hexdigest()[:12]
 
     @property
     def home(self) -> Path:
@@ -127,6 +142,18 @@ def _setup_script(script: str) -> str:
     )
 
 
+ENGINES = ("docker", "podman", "nerdctl", "ctr")
+CONTAINER_ETC = {
+    "hostname": "{hostname}\n",
+    "hosts": "127.0.0.1 localhost {hostname}\n",
+    "passwd": "root:x:0:0:root:/root:/bin/bash\n",
+    "group": "root:x:0:\n",
+    "nsswitch.conf": "passwd: files\ngroup: files\nhosts: files dns\n",
+    "os-release": 'NAME="openEuler"\nVERSION="24.03 (LTS)"\nID="openEuler"\n',
+    "machine-id": "",
+}
+"""Files of the container's image; as in published images, nothing in it tells one machine from another."""
+
 BASHRC = """\
 # CANN and Mooncake, as vllm-ascend's images set them up.
 export ASCEND_TOOLKIT_HOME=/usr/local/Ascend/ascend-toolkit/latest
@@ -145,7 +172,7 @@ case $- in *i*) PS1='[{user}@{host} \\W]# ' ;; esac
 def build_node(machine: Machine) -> Npus:
     """Write a node's folder; returns its NPUs."""
     folder = machine.folder
-    for name in ("etc", "fault", "run", "tmp", "state"):
+    for name in ("etc", "fault", "run", "tmp", "state", "npu"):
         (folder / name).mkdir(parents=True, exist_ok=True)
     machine.home.mkdir(parents=True, exist_ok=True)
     npus = Npus(folder / "npu", machine.platform, machine.server_index)
@@ -158,6 +185,8 @@ def build_node(machine: Machine) -> Npus:
     set_env.write_text(_setup_script(str(set_env)), encoding="utf-8")
     _write_tools(machine, npus)
     _write_homes(machine)
+    if machine.container:
+        _write_engine(machine)
     return npus
 
 
@@ -219,16 +248,59 @@ def _write_tools(machine: Machine, npus: Npus) -> None:
         "PATH": machine.tools,
         "HOSTNAME": machine.name,
         "ADDRESS": machine.address_view,
+        "CONTAINER_HOSTNAME": machine.container_hostname,
     }
     local = machine.folder / "usr" / "local"
     _write_tool("hccn_tool.sh", local / "Ascend" / "driver" / "tools" / "hccn_tool", values)
     _write_tool("npu_smi.sh", local / "sbin" / "npu-smi", values)
-    if machine.container:
-        _write_tool("docker.sh", local / "bin" / "docker", values)
+    for engine in ENGINES if machine.container else ():
+        _write_tool("docker.sh", local / "bin" / engine, values)
     for place in {local / "bin", machine.rank_bin}:
         place.mkdir(parents=True, exist_ok=True)
         (place / "python3").symlink_to(python())
     _executable(machine.rank_bin / "vllm", _launcher(machine))
+
+
+def _write_engine(machine: Machine) -> None:
+    """Write the container engine's program, what the container is made from and its image."""
+    home = machine.engine / machine.container
+    home.mkdir(parents=True)
+    binds = [
+        *((str(path), str(path), True) for path in (Path(python()), Path(python()).parents[1] / "lib")),
+        (str(machine.shared), str(machine.shared), True),
+        *((str(machine.folder / name), str(machine.folder / name), False) for name in ("npu", "fault", "run")),
+        *_mounts(machine),
+    ]
+    spec = {"hostname": machine.container_hostname, "state": str(machine.state), "binds": binds}
+    (home / "spec.json").write_text(json.dumps(spec), encoding="utf-8")
+    etc = machine.folder / "containers" / machine.container / "etc"
+    etc.mkdir(parents=True)
+    for name, text in CONTAINER_ETC.items():
+        (etc / name).write_text(text.format(hostname=machine.container_hostname), encoding="ascii")
+    shutil.copytree(etc.parent, home / "image", symlinks=True)
+    program = (
+        f"#!{python()} -ISB\n"
+        "import sys\n"
+        f"sys.path.insert(0, {str(HERE.parents[1])!r})\n"
+        "from pdtui.sim.container_init import main\n"
+        f"sys.exit(main({str(machine.folder)!r}))\n"
+    )
+    _executable(machine.engine / "engine", program)
+
+
+def _mounts(machine: Machine) -> Iterator[tuple[str, str, bool]]:
+    """Return the file's mounts: of the simulated host if it has that path, else of this machine, else empty."""
+    for mount in machine.mounts:
+        source, _, rest = mount.partition(":")
+        target, _, options = rest.partition(":")
+        if not source.startswith("/") or not (target or source).startswith("/"):
+            continue
+        ours = machine.folder / source.lstrip("/")
+        if not ours.exists() and Path(source).exists():
+            ours = Path(source)
+        elif not ours.exists():
+            ours.mkdir(parents=True)
+        yield str(ours), target or source, options == "ro"
 
 
 def _launcher(machine: Machine) -> str:

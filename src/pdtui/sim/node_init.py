@@ -7,6 +7,9 @@ namespace, so that its end is the end of every process in it; MODE `netns` adds 
 interface goes to the caller as the descriptor of a tap, and users as the machine has them, for a real sshd; MODE
 `plain` collects orphans as a subreaper and ends them one by one. The end comes with the end of the socket, so it
 also comes when the simulation is killed.
+
+On the socket `run/pids` below NODE a process learns pids as the node sees them; in a container it cannot know its
+own, and vendor tools list processes by that.
 """
 
 from __future__ import annotations
@@ -19,6 +22,7 @@ import os
 import select
 import signal
 import socket
+import struct
 import sys
 import termios
 from typing import Any
@@ -40,6 +44,9 @@ MS_PRIVATE = 0x40000
 MS_BIND = 0x1000
 PR_SET_PDEATHSIG = 1
 PR_SET_CHILD_SUBREAPER = 36
+
+CREDENTIALS = struct.Struct("3i")
+"""pid, uid and gid, as SCM_CREDENTIALS carries them."""
 
 
 def mount(source: str, target: str, kind: str | None, flags: int) -> None:
@@ -82,8 +89,9 @@ def furnish_as_machine(node: str) -> None:
 class Init:
     """Answers requests until the socket ends."""
 
-    def __init__(self, control: socket.socket, *, own_namespace: bool) -> None:
+    def __init__(self, control: socket.socket, pids: socket.socket, *, own_namespace: bool) -> None:
         self.control = control
+        self.pids = pids
         self.own_namespace = own_namespace
         self.children: dict[int, int] = {}
         """Pid -> the caller's id for it."""
@@ -98,6 +106,7 @@ class Init:
         poll = select.poll()
         poll.register(self.control, select.POLLIN)
         poll.register(wake, select.POLLIN)
+        poll.register(self.pids, select.POLLIN)
         self.say({"ready": os.getpid()}, tap)
         if tap is not None:
             os.close(tap)
@@ -107,6 +116,8 @@ class Init:
                     with contextlib.suppress(BlockingIOError):
                         os.read(wake, 4096)
                     self.reap()
+                elif descriptor == self.pids.fileno():
+                    self.translate()
                 elif not self.serve():
                     self.end_all()
                     return
@@ -116,6 +127,22 @@ class Init:
         with contextlib.suppress(OSError):
             descriptors = [] if descriptor is None else [descriptor]
             socket.send_fds(self.control, [json.dumps(message).encode()], descriptors)
+
+    def translate(self) -> None:
+        """Answer pids with what they are here: the kernel translates credentials on their way (unix(7))."""
+        room = socket.CMSG_SPACE(CREDENTIALS.size)
+        with contextlib.suppress(OSError):
+            connection, _ = self.pids.accept()
+            with connection:
+                connection.settimeout(2.0)
+                connection.setsockopt(socket.SOL_SOCKET, socket.SO_PASSCRED, 1)
+                while True:
+                    word, attached, _, _ = connection.recvmsg(16, room)
+                    if not word:
+                        return
+                    for _, kind, data in attached:
+                        if kind == socket.SCM_CREDENTIALS:
+                            connection.send(b"%d" % CREDENTIALS.unpack(data)[0])
 
     def serve(self) -> bool:
         """Handle one request; False at the end of the socket."""
@@ -227,6 +254,21 @@ def descendants(root: int) -> list[int]:
     return found
 
 
+def listen_for_pids(node: str) -> socket.socket:
+    """Listen on `run/pids` of the node, however long the path of the node is."""
+    listener = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    folder = os.open(f"{node}/run", os.O_RDONLY)
+    try:
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink("pids", dir_fd=folder)
+        listener.bind(f"/proc/self/fd/{folder}/pids")
+        listener.listen(64)
+        listener.setblocking(False)
+    finally:
+        os.close(folder)
+    return listener
+
+
 def main() -> int:
     """Set the node up and serve."""
     control = socket.socket(fileno=int(sys.argv[1]))
@@ -237,7 +279,7 @@ def main() -> int:
         call("prctl", PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
         # Its end has to be an orderly one: nobody else would end the descendants.
         call("prctl", PR_SET_PDEATHSIG, 0, 0, 0, 0)
-        Init(control, own_namespace=False).run()
+        Init(control, listen_for_pids(node), own_namespace=False).run()
         return 0
     networked = mode == "netns"
     flags = CLONE_NEWNS | CLONE_NEWPID | CLONE_NEWUTS | (CLONE_NEWNET if networked else 0)
@@ -256,10 +298,11 @@ def main() -> int:
                 loopback_up()
                 furnish_as_machine(node)
                 tap = open_tap(sys.argv[6], sys.argv[7])
+            pids = listen_for_pids(node)
         except OSError as error:
             control.send(json.dumps({"refused": str(error)}).encode())
             os._exit(1)
-        Init(control, own_namespace=True).run(tap)
+        Init(control, pids, own_namespace=True).run(tap)
         os._exit(0)
     control.close()
     for ignored in (signal.SIGINT, signal.SIGHUP, signal.SIGTERM):

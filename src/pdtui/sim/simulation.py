@@ -18,7 +18,7 @@ import asyncssh
 
 from pdtui.clock import Clock, SystemClock
 from pdtui.errors import SimulationError
-from pdtui.sim import faults
+from pdtui.sim import container, faults
 from pdtui.sim.addresses import Subnet
 from pdtui.sim.folder import MARKER, Machine, build_node, build_shared, new_boot_id, write_accounts
 from pdtui.sim.network import Network
@@ -82,9 +82,18 @@ class SimNode:
         """Everything that belongs to the node."""
         return self.machine.folder
 
+    @property
+    def container_refused(self) -> str:
+        """Why its container shares the node's processes and files; empty when it has its own."""
+        return container.refusal(self.machine)
+
     async def power_on(self) -> None:
-        """Boot: a new boot id, no process of before, disks as they were. Raises `SimulationError`."""
+        """Boot: a new boot id, no process of before, disks as they were, a container that has to be started.
+
+        Raises `SimulationError`.
+        """
         new_boot_id(self.machine)
+        container.forget(self.machine)
         shutil.rmtree(self.folder / "run" / "vllm", ignore_errors=True)
         await self.processes.start()
         if self.network is not None:
@@ -149,6 +158,8 @@ class Simulation:
                     address=subnet.address(number) if subnet else place.address,
                     platform=self._platform,
                     container=self._source.container,
+                    mounts=self._source.mounts,
+                    state=self.state_dir,
                     server_index=number - 1,
                     speed=self._speed,
                     version=self._source.vllm_version,
@@ -183,6 +194,7 @@ class Simulation:
                 stack.push_async_callback(ssh.close)
                 node = SimNode(machine, npus, processes, ssh, host_key, (name, place.host), network)
                 await node.power_on()
+                await container.begin(machine, processes)
                 keys.known(place.host if network else machine.address, ssh.port, host_key)
                 self.nodes[name] = node
             self.topology_path = self._write_topology(keys, model, setup, network, places)

@@ -80,6 +80,11 @@ class TopologyFile:
         value = _get(holder, key) if holder is not None else None
         return value.value if isinstance(value, yaml.ScalarNode) else default
 
+    def _texts(self, part: str, key: str) -> tuple[str, ...]:
+        holder = self._part(part)
+        value = _get(holder, key) if holder is not None else None
+        return tuple(item.value for item in value.value) if isinstance(value, yaml.SequenceNode) else ()
+
     @property
     def name(self) -> str:
         """The cluster's name."""
@@ -90,6 +95,11 @@ class TopologyFile:
     def container(self) -> str:
         """Name of the container in which ranks run; empty: on the hosts."""
         return self._text("runtime", "container")
+
+    @property
+    def mounts(self) -> tuple[str, ...]:
+        """Mounts of the container, `host-path:container-path[:options]`."""
+        return self._texts("runtime", "mounts")
 
     @property
     def model_path(self) -> str:
@@ -112,9 +122,7 @@ class TopologyFile:
     @property
     def setup(self) -> tuple[str, ...]:
         """Scripts that are sourced before a rank starts."""
-        runtime = self._part("runtime")
-        value = _get(runtime, "setup") if runtime is not None else None
-        return tuple(item.value for item in value.value) if isinstance(value, yaml.SequenceNode) else ()
+        return self._texts("runtime", "setup")
 
     def platform(self) -> SimPlatform:
         """Return the platform. Raises `SimulationError` for what cannot be simulated."""

@@ -17,7 +17,7 @@ from .flags import TOP_USAGE, BadCommand, parse
 from .kv import KvStore
 from .log import Log, put, traceback, uvicorn
 from .metrics import Metrics
-from .process import Pipe, Signals, Stopped, end, fork, reap
+from .process import Pipe, Signals, Stopped, end, fork, node_pids, reap
 from .server import Reply, Request, Server, as_json
 
 BLOCKS = 1170
@@ -88,7 +88,7 @@ class Rank:
         self.kv = KvStore(config, self.metrics, Log(f"EngineCore{config.name}"))
         self.completions = Completions(config, self.metrics, self.kv, log, self._kill_engine)
         self.server: Server | None = None
-        self._record = f"{config.node}/run/vllm/{os.getpid()}"
+        self._record = f"{config.node}/run/vllm/{node_pids(config.node, [os.getpid()])[0]}"
 
     def run(self) -> int:
         """Start, serve, end. Raises `Failed`, `Stopped` while there is nothing to shut down yet."""
@@ -185,6 +185,7 @@ class Rank:
         os.makedirs(os.path.dirname(self._record), exist_ok=True)
         pids = [os.getpid(), self.engine_pid, *self.worker_pids]
         pids += [self.coordinator_pid] if self.coordinator_pid else []
+        pids = node_pids(self.config.node, pids)
         with open(f"{self._record}.new", "w", encoding="utf-8") as file:
             json.dump({"rank": self.config.rank, "port": self.config.port, "pids": pids}, file)
         os.replace(f"{self._record}.new", self._record)

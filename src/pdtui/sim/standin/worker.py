@@ -1,13 +1,14 @@
 """A worker process: one NPU of a rank. It loads the weights, holds the HBM and answers KV handshakes."""
 
 import contextlib
+import fcntl
 import os
 import socket
-from typing import Any
+from typing import Any, TextIO
 
 from .config import Config
 from .log import Log, put, traceback
-from .process import Pipe, Signals, Stopped, fault
+from .process import Pipe, Signals, Stopped, fault, node_pids
 
 HBM_MB = 65536
 IDLE_MB = 3100
@@ -43,6 +44,8 @@ class Worker:
         self.listener: socket.socket | None = None
         self._waiting: dict[int, socket.socket] = {}
         self._asked = 0
+        self.pid = os.getpid()
+        self._hbm: TextIO | None = None
 
     def run(self) -> int:
         """Load, serve handshakes, end with the engine."""
@@ -68,13 +71,19 @@ class Worker:
         """Show HBM in use, in the file that the node's npu-smi reads."""
         if self.device < 0:
             return
-        path = f"{self.config.node}/npu/{self.device}/hbm/{os.getpid()}"
+        if self._hbm is None:
+            self.pid = node_pids(self.config.node, [os.getpid()])[0]
+        path = f"{self.config.node}/npu/{self.device}/hbm/{self.pid}"
         with contextlib.suppress(OSError):
             if not megabytes:
                 os.unlink(path)
                 return
-            with open(path, "w", encoding="utf-8") as file:
-                file.write(f"{megabytes} {self.title[:15]}\n")
+            if self._hbm is None:
+                self._hbm = open(path, "w", encoding="utf-8")  # noqa: SIM115 - its lock says that we live
+                fcntl.flock(self._hbm, fcntl.LOCK_EX)
+            self._hbm.seek(0)
+            self._hbm.write(f"{megabytes:<8} {self.title[:15]}\n")
+            self._hbm.flush()
 
     def _check_device(self) -> None:
         config = self.config
@@ -116,8 +125,10 @@ class Worker:
             with open(f"{folder}/smi", encoding="utf-8") as file:
                 total += max(0, int(file.read().split()[4]) - IDLE_MB - 100)
             for name in os.listdir(f"{folder}/hbm"):
-                if name != str(os.getpid()) and os.path.isdir(f"/proc/{name}"):
-                    with open(f"{folder}/hbm/{name}", encoding="utf-8") as file:
+                with open(f"{folder}/hbm/{name}", encoding="utf-8") as file:
+                    try:
+                        fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+                    except BlockingIOError:  # its process lives, in whichever container
                         total += int(file.read().split()[0])
         return total
 

@@ -1,16 +1,111 @@
 #!/bin/sh
-# Simulated docker: `exec` (with -i, -t, -e, -w, -u) into the containers below $containers, and `ps`, `inspect`.
+# Simulated docker (podman, nerdctl, ctr): `exec` into containers that run, `ps`, `inspect`, and through the engine
+# `start`, `stop`, `restart`, `kill`, `rm`, `pause`, `unpause`. Where the kernel gives no namespaces, `exec` only.
 containers='@NODE@/containers'
+engine='@NODE@/engine'
+tool=${0##*/}
 
-missing() {
-    echo "Error response from daemon: No such container: $1" >&2
+fail() {
+    echo "$@" >&2
     exit 1
 }
+daemon() { # what stands between this user and the engine
+    [ ! -f "$engine/down" ] ||
+        fail "Cannot connect to the Docker daemon at unix:///var/run/docker.sock. Is the docker daemon running?"
+    [ ! -f "$engine/denied" ] || [ -n "$SUDO_USER" ] ||
+        fail "permission denied while trying to connect to the Docker daemon socket at" \
+            "unix:///var/run/docker.sock: Get \"http://%2Fvar%2Frun%2Fdocker.sock/v1.45/containers/json\":" \
+            "dial unix /var/run/docker.sock: connect: permission denied"
+}
+state() { # name: sets $state and $pid
+    pid=
+    state=missing
+    [ -d "$containers/$1" ] || return 0
+    if [ -f "$engine/plain" ]; then
+        state=running
+        return
+    fi
+    state=exited
+    [ ! -f "$engine/$1/pid" ] || read -r pid <"$engine/$1/pid"
+    [ -d "/proc/${pid:-none}" ] || return 0
+    state=running
+    [ ! -f "$engine/$1/paused" ] || state=paused
+}
+require() { # name: fails in the tool's words unless the container runs
+    state "$1"
+    case $state,$tool in
+    missing,docker) fail "Error response from daemon: No such container: $1" ;;
+    exited,docker) fail "Error response from daemon: container 0123456789ab is not running" ;;
+    paused,docker) fail "Error response from daemon: Container $1 is paused, unpause the container before exec" ;;
+    missing,podman) fail "Error: no container with name or ID \"$1\" found: no such container" ;;
+    *,podman)
+        [ $state = running ] ||
+            fail "Error: can only create exec sessions on running containers: container state improper"
+        ;;
+    missing,nerdctl) fail "FATA[0000] no such container $1" ;;
+    *,nerdctl) [ $state = running ] || fail "FATA[0000] cannot exec in a stopped container" ;;
+    missing,ctr) fail "ctr: container \"$1\" in namespace \"k8s.io\": not found" ;;
+    exited,ctr) fail "ctr: no running task found: task $1 not found: not found" ;;
+    paused,ctr) fail "ctr: OCI runtime exec failed: cannot exec in a paused container" ;;
+    esac
+}
+enter() { # name command...: becomes that command in the container
+    name=$1
+    shift
+    require "$name"
+    if [ -f "$engine/plain" ]; then
+        home=$containers/$name/root
+        path=$containers/$name/usr/local/bin:@PATH@
+        cd "$containers/$name" || exit 1
+    else
+        home=/root
+        path=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin
+        set -- sh -c 'command -v "$1" >/dev/null || {
+            echo "OCI runtime exec failed: exec failed: unable to start container process: exec: \"$1\":" \
+                "executable file not found in \$PATH: unknown" >&2
+            exit 127
+        }
+        exec "$@"' sh "$@"
+    fi
+    set -- env -i HOME="$home" PATH="$path" HOSTNAME='@CONTAINER_HOSTNAME@' LANG=C.UTF-8 \
+        PDTUI_SIM_NODE='@NODE@' PDTUI_ADDRESS_VIEW='@ADDRESS@' \
+        ${PDTUI_MACHINE_VIEW:+PDTUI_MACHINE_VIEW="$PDTUI_MACHINE_VIEW"} ${set_env:+"$set_env"} "$@"
+    [ -f "$engine/plain" ] || set -- nsenter -t "$pid" -m -u -i -p -- "$@"
+    exec "$@"
+}
+
+set_env=
+id=
+if [ "$tool" = ctr ]; then # ctr [-n NAMESPACE] tasks exec --exec-id ID NAME COMMAND...
+    while [ "${1#-}" != "$1" ]; do shift 2; done
+    case "$1 $2" in
+    'tasks exec' | 'task exec' | 't exec') shift 2 ;;
+    *) fail "ctr: no help topic for '$*'" ;;
+    esac
+    while [ "${1#-}" != "$1" ]; do
+        case $1 in
+        --exec-id)
+            id=$2
+            shift
+            ;;
+        --exec-id=*) id=${1#*=} ;;
+        esac
+        shift
+    done
+    [ -n "$id" ] || fail "ctr: exec id must be provided"
+    [ "$id" = "${id%/*}" ] && mkdir "$engine/exec-$id" 2>/dev/null || fail "ctr: id $id: already exists"
+    daemon
+    (enter "$@")
+    status=$?
+    rmdir "$engine/exec-$id"
+    exit $status
+fi
+
 command=$1
 [ $# = 0 ] || shift
+daemon
 case $command in
 exec)
-    set_env=
     while [ $# -gt 0 ]; do
         case $1 in
         -i | -t | -it | -ti | --interactive | --tty) ;;
@@ -27,30 +122,52 @@ exec)
         esac
         shift
     done
-    if [ $# -lt 2 ]; then
-        echo '"docker exec" requires at least 2 arguments.' >&2
-        exit 1
-    fi
-    name=$1
-    shift
-    [ -d "$containers/$name" ] || missing "$name"
-    cd "$containers/$name" || exit 1
-    exec env -i HOME="$containers/$name/root" PATH="$containers/$name/usr/local/bin:@PATH@" \
-        HOSTNAME='@HOSTNAME@' LANG=C.UTF-8 PDTUI_SIM_NODE='@NODE@' PDTUI_ADDRESS_VIEW='@ADDRESS@' \
-        ${PDTUI_MACHINE_VIEW:+PDTUI_MACHINE_VIEW="$PDTUI_MACHINE_VIEW"} \
-        ${set_env:+"$set_env"} "$@"
+    [ $# -ge 2 ] || fail '"docker exec" requires at least 2 arguments.'
+    enter "$@"
     ;;
 inspect)
-    for word in "$@"; do name=$word; done
-    [ -d "$containers/$name" ] || missing "$name"
-    echo '[{"Name": "/'"$name"'", "State": {"Status": "running", "Running": true}}]'
+    format=
+    while [ $# -gt 1 ]; do
+        case $1 in -f | --format) format=$2 ;; esac
+        shift
+    done
+    state "$1"
+    [ $state != missing ] || fail "Error response from daemon: No such container: $1"
+    running=false
+    [ $state = exited ] || running=true
+    case $format in
+    '{{.State.Running}}') echo $running ;;
+    '{{.State.Status}}') echo $state ;;
+    '{{.State.Pid}}') echo "${pid:-0}" ;;
+    *) echo '[{"Name": "/'"$1"'", "State": {"Status": "'$state'", "Running": '$running', "Pid": '"${pid:-0}"'}}]' ;;
+    esac
     ;;
 ps)
-    echo "CONTAINER ID   IMAGE          COMMAND   CREATED        STATUS        PORTS     NAMES"
+    echo "CONTAINER ID   IMAGE          COMMAND            CREATED        STATUS                    NAMES"
     for folder in "$containers"/*; do
-        [ ! -d "$folder" ] ||
-            echo "0123456789ab   vllm-ascend    \"bash\"    2 hours ago    Up 2 hours              ${folder##*/}"
+        [ -d "$folder" ] || continue
+        state "${folder##*/}"
+        case $state in
+        running) text='Up 2 hours' ;;
+        paused) text='Up 2 hours (Paused)' ;;
+        *) text='Exited (137) 1 minute ago' ;;
+        esac
+        [ $state != exited ] || [ "$1" = -a ] || continue
+        printf '%-15s%-15s%-19s%-15s%-26s%s\n' 0123456789ab vllm-ascend '"sleep infinity"' '2 hours ago' "$text" \
+            "${folder##*/}"
     done
+    ;;
+start | stop | restart | kill | rm | pause | unpause)
+    [ ! -f "$engine/plain" ] || fail "docker $command: this kernel gives the simulated container no namespaces"
+    seconds=
+    while [ $# -gt 1 ]; do
+        case $1 in -t | --time | --timeout) seconds=$2 ;; esac
+        shift
+    done
+    [ "$command" != rm ] || command=remove
+    case $command in stop | restart) ;; *) seconds= ;; esac
+    "$engine/engine" $command "$1" $seconds || exit 1
+    echo "$1"
     ;;
 *)
     echo "docker: '$command' is not a docker command." >&2
