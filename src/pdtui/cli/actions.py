@@ -14,13 +14,14 @@ import click
 from pdtui.cli.live import clock_time, narrate
 from pdtui.cli.output import columns, print_json
 from pdtui.errors import UsageError
+from pdtui.fleet.arrivals import coming_up, in_one_line
 from pdtui.fleet.fleet import Fleet
 from pdtui.fleet.intents import Intent, Preview
-from pdtui.fleet.snapshot import OperationStatus, OperationStep
+from pdtui.fleet.snapshot import OperationStatus, OperationStep, Snapshot
 from pdtui.fleet.targets import in_short, resolve
 
 SILENCE = 30.0
-"""Seconds without a change after which it is said what runs still."""
+"""Seconds after which it is said again how far all is, or without a change what runs still."""
 
 INTERRUPTED = 130
 """Exit status after Ctrl-C, as shells have it."""
@@ -160,7 +161,7 @@ async def _narrated(fleet: Fleet, operation: str) -> OperationStatus:
     waiting = asyncio.ensure_future(fleet.wait(operation))
     waiting.add_done_callback(lambda _: news.set())
     told: dict[str, tuple[str, str]] = {}
-    spoken = time.monotonic()
+    spoken = tabled = time.monotonic()
     try:
         while not waiting.done():
             with contextlib.suppress(TimeoutError):
@@ -170,9 +171,10 @@ async def _narrated(fleet: Fleet, operation: str) -> OperationStatus:
             for status in fleet.snapshot.operations:
                 if status.id == operation and _narrate_steps(status, told):
                     spoken = time.monotonic()
-                elif status.id == operation and time.monotonic() - spoken > SILENCE:
-                    _narrate_slowest(status)
-                    spoken = time.monotonic()
+                if status.id == operation and time.monotonic() - tabled > SILENCE:
+                    tabled = time.monotonic()
+                    if not _narrate_arrivals(fleet.snapshot, status) and tabled - spoken > SILENCE:
+                        _narrate_slowest(status)
         status = await waiting
         _narrate_steps(status, told)
         return status
@@ -181,8 +183,17 @@ async def _narrated(fleet: Fleet, operation: str) -> OperationStatus:
         end()
 
 
+def _narrate_arrivals(snapshot: Snapshot, status: OperationStatus) -> bool:
+    """Say how many ranks of each group that comes up have reached which stage, and who is last since when."""
+    targets = frozenset(status.targets)
+    groups = coming_up(rank for rank in snapshot.ranks if rank.id in targets)
+    for group in groups:
+        narrate(f"{clock_time(snapshot.made_at)}  {group.group:<12}  {in_one_line(group)}")
+    return bool(groups)
+
+
 def _narrate_slowest(status: OperationStatus) -> None:
-    """Say what runs still, so that a quarter of an hour of loading is no silence."""
+    """Say what runs still, so that a long stop is no silence."""
     for step in [step for step in status.steps if step.state == "running"][:2]:
         narrate(f"{clock_time(time.time())}  {step.label:<12}  {_words(step)}")
 

@@ -202,6 +202,13 @@ def _cancel(situation: Situation) -> Offer:
     return Offer(label) if running else Offer(label, S.why_no_operation)
 
 
+def _progress(situation: Situation) -> Offer:
+    snapshot = situation.snapshot
+    label = S.actions["progress"]
+    moving = any(rank.state in (RankState.STARTING, RankState.STOPPING) for rank in snapshot.ranks)
+    return Offer(label) if moving or snapshot.operations else Offer(label, S.why_nothing_moves)
+
+
 ACTIONS: tuple[Action, ...] = (
     Action("restart_failed", ("R",), "act", "screen", _restart_failed, danger=True, footer=1),
     Action("start", ("S",), "act", "screen", _start, danger=True, footer=2),
@@ -218,6 +225,7 @@ ACTIONS: tuple[Action, ...] = (
     Action("metrics", ("m",), "look", "screen", _needs_rank("metrics"), footer=13),
     Action("reasons", ("i",), "look", "screen", footer=14),
     Action("events", ("E",), "look", "screen"),
+    Action("progress", ("p",), "look", "screen", _progress, footer=6),
     Action("mode", ("v",), "look", "screen"),
     Action("zoom", ("z",), "look", "screen"),
     Action("next_tab", ("right_square_bracket",), "look", "screen", key_label="]"),

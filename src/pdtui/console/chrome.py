@@ -153,11 +153,12 @@ def detail_title(subject: str, tab: Tab, note: str) -> Title:
         "metrics": S.tab_metrics,
         "reasons": S.tab_reasons,
         "events": S.tab_events,
+        "progress": S.tab_progress,
         "test": S.tab_test,
     }
     if tab == "test":
         return Title(subject)
-    shown = [one for one in TABS if one != "test"]
+    shown = [one for one in TABS if one != "test" and (one != "progress" or tab == one)]
     return Title(subject, tuple(names[one] for one in shown), shown.index(tab), note)
 
 

@@ -37,6 +37,7 @@ def _actions() -> Mapping[str, str]:
         "metrics": "metrics",
         "reasons": "raw output",
         "events": "events",
+        "progress": "progress",
         "next_tab": "next tab",
         "previous_tab": "previous tab",
         "zoom": "zoom",
@@ -118,6 +119,7 @@ class Strings:
     tab_metrics: str = "metrics"
     tab_reasons: str = "findings"
     tab_events: str = "events"
+    tab_progress: str = "progress"
     tab_test: str = "test"
 
     # grid
@@ -252,6 +254,24 @@ class Strings:
     deaths: str = "order of deaths"
     more_deaths: str = "and {n} more"
 
+    # progress
+    nothing_moves: str = "Nothing starts or stops, and nothing was done a moment ago."
+    comes_up: str = "{group}  {ready} of {total} ready"
+    not_yet: str = "without {ranks}"
+    stages: Mapping[str, str] = field(
+        default_factory=lambda: {
+            "process": "process up",
+            "configuration": "configuration",
+            "rendezvous": "met its group",
+            "weights": "weights loaded",
+            "KV cache": "KV cache",
+            "engine": "engine, graphs",
+            "API server": "API server",
+            "ready": "ready",
+        }
+    )
+    last_one: str = "last"
+
     # operations
     operation_by: str = "by {who}"
     operation_states: Mapping[str, str] = field(
@@ -286,6 +306,7 @@ class Strings:
     why_none_failed: str = "no rank has failed"
     why_none_running: str = "nothing of it runs"
     why_unmanaged: str = "not started by pdtui"
+    why_nothing_moves: str = "nothing starts or stops"
     why_no_operation: str = "no operation runs"
     why_no_rank: str = "no rank is selected"
     offer_next_match: str = "next match"

@@ -189,6 +189,10 @@ class MainScreen(TextKeys):
         """Show findings with raw output."""
         self.open_tab("reasons")
 
+    def do_progress(self) -> None:
+        """Show what is under way, and who has arrived where."""
+        self.open_tab("progress")
+
     def do_events(self) -> None:
         """Show what happened."""
         self.open_tab("events")

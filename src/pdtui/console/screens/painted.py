@@ -19,6 +19,7 @@ from pdtui.console.chrome import Title
 from pdtui.console.conduct import Severity
 from pdtui.console.look import Look
 from pdtui.console.progress import operation_lines
+from pdtui.console.progress_rows import progress_rows
 from pdtui.console.selection import Area, Selection
 from pdtui.console.staleness import shown_verdict
 from pdtui.console.strings import S
@@ -170,6 +171,8 @@ class PaintedScreen(Screen[None]):
             rows = describe.metrics_rows(rank, now)
         elif tab == "reasons":
             rows = describe.reasons_rows(self.snapshot, rank, selection.node, selection.npu, now)
+        elif tab == "progress":
+            rows = progress_rows(self.snapshot, now)
         else:
             rows = describe.events_rows(self.snapshot)
         made_for = f"{tab} {selection.rank} {selection.node} {selection.npu}"
