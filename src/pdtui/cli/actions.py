@@ -8,6 +8,7 @@ import re
 import sys
 import time
 from collections.abc import Sequence
+from dataclasses import asdict
 
 import click
 
@@ -16,9 +17,11 @@ from pdtui.cli.output import columns, print_json
 from pdtui.errors import UsageError
 from pdtui.fleet.arrivals import coming_up, in_one_line
 from pdtui.fleet.fleet import Fleet
-from pdtui.fleet.intents import Intent, Preview
+from pdtui.fleet.intents import Intent, Preview, RestartRanks, StartRanks
+from pdtui.fleet.leases import lease_words
 from pdtui.fleet.snapshot import OperationStatus, OperationStep, Snapshot
 from pdtui.fleet.targets import in_short, resolve
+from pdtui.text import did_you_mean
 
 SILENCE = 30.0
 """Seconds after which it is said again how far all is, or without a change what runs still."""
@@ -59,12 +62,25 @@ def _as_said(target: str) -> str:
 
 
 async def dry_run(fleet: Fleet, intent: Intent, *, as_json: bool) -> int:
-    """Print what would run; exit status 1 when something stands against it. Raises `ActionRefused`."""
+    """Print what would run; exit status 1 when it would be refused. Raises `ActionRefused`, `UsageError`."""
     preview = await fleet.preview(intent)
+    check_override(intent, preview)
     _tell(preview)
+    override = intent.override if isinstance(intent, StartRanks | RestartRanks) else ()
     for blocker in preview.blockers:
         remedy = f" ({blocker.remedy})" if blocker.remedy else ""
-        narrate(f"blocked: {blocker.id}: {blocker.message}{remedy}")
+        word = "passed over" if blocker.id in override else "blocked"
+        narrate(f"{word}: {blocker.id}: {blocker.message}{remedy}")
+    refused = any(blocker.id not in override for blocker in preview.blockers)
+    for lease in preview.leases:
+        word = "taken over" if intent.breaking.covers(lease.id) else "refused"
+        narrate(f"{word}: {lease_words(lease, time.time())}")
+        refused = refused or not intent.breaking.covers(lease.id)
+    if preview.needs_name and intent.confirm != fleet.topology.name:
+        narrate(f"{fleet.topology.name} is protected: it would ask for that name (--confirm)")
+    if fleet.read_only:
+        narrate("refused: read-only: nothing is started or stopped from here")
+        refused = True
     if as_json:
         print_json(
             {
@@ -76,12 +92,26 @@ async def dry_run(fleet: Fleet, intent: Intent, *, as_json: bool) -> int:
                 "blockers": [
                     {"id": one.id, "message": one.message, "remedy": one.remedy} for one in preview.blockers
                 ],
+                "leases": [asdict(lease) for lease in preview.leases],
             }
         )
     else:
         for line in preview.commands:
             click.echo(line)
-    return 1 if preview.blockers else 0
+    return 1 if refused else 0
+
+
+def check_override(intent: Intent, preview: Preview) -> None:
+    """Raise `UsageError` for a blocker to be passed over that does not stand against it."""
+    wanted = intent.override if isinstance(intent, StartRanks | RestartRanks) else ()
+    known = [blocker.id for blocker in preview.blockers]
+    unknown = [name for name in wanted if name not in known]
+    if unknown:
+        guess = did_you_mean(unknown[0], known)
+        raise UsageError(
+            f"no blocker {', '.join(unknown)}{guess}; nothing was done",
+            remedy=f"in the way: {', '.join(known)}" if known else "nothing stands in the way: leave it out",
+        )
 
 
 async def confirm(fleet: Fleet, intent: Intent) -> str:
@@ -90,6 +120,7 @@ async def confirm(fleet: Fleet, intent: Intent) -> str:
     Asks for the name on a terminal. Raises `UsageError`.
     """
     preview = await fleet.preview(intent)
+    check_override(intent, preview)
     name = fleet.topology.name
     _tell(preview)
     if not preview.needs_name or intent.confirm == name:

@@ -21,6 +21,13 @@ override = click.option(
     help="Pass over a blocker, such as port:node3:7100; needs --reason. May be given several times.",
 )
 
+break_lease = click.option(
+    "--break-lease",
+    default="",
+    metavar="REASON",
+    help="Take over from another console that works on these ranks: its operation ends where it is.",
+)
+
 grace = click.option(
     "--grace",
     type=click.FloatRange(min=0),

@@ -11,7 +11,7 @@ from pdtui.cli import actions, options
 from pdtui.cli.live import with_fleet
 from pdtui.errors import UsageError
 from pdtui.fleet.fleet import Fleet
-from pdtui.fleet.intents import RestartRanks
+from pdtui.fleet.intents import Breaking, RestartRanks
 
 
 @click.command("restart")
@@ -20,6 +20,7 @@ from pdtui.fleet.intents import RestartRanks
 @click.option("--only", is_flag=True, help="Only these ranks, not the whole MoE group that they belong to.")
 @click.option("--dry-run", is_flag=True, help="Print what would be done.")
 @options.reason
+@options.break_lease
 @options.override
 @options.confirm
 @options.grace
@@ -31,6 +32,7 @@ def command(
     only: bool,
     dry_run: bool,
     reason: str,
+    break_lease: str,
     override: tuple[str, ...],
     confirm: str,
     grace: float,
@@ -49,7 +51,13 @@ def command(
         if not ids:
             return actions.nothing_to_do(targets, as_json=as_json, verb="restart")
         intent = RestartRanks(
-            ids, whole_group=not only, reason=reason, grace=grace, override=override, confirm=confirm
+            ids,
+            whole_group=not only,
+            reason=reason,
+            grace=grace,
+            override=override,
+            confirm=confirm,
+            breaking=Breaking(break_lease),
         )
         if dry_run:
             return await actions.dry_run(fleet, intent, as_json=as_json)

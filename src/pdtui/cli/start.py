@@ -10,7 +10,7 @@ from pdtui.cli import actions, options
 from pdtui.cli.live import with_fleet
 from pdtui.errors import UsageError
 from pdtui.fleet.fleet import Fleet
-from pdtui.fleet.intents import StartRanks
+from pdtui.fleet.intents import Breaking, StartRanks
 
 
 @click.command("start")
@@ -18,6 +18,7 @@ from pdtui.fleet.intents import StartRanks
 @click.argument("targets", nargs=-1, metavar="[TARGET...]")
 @click.option("--dry-run", is_flag=True, help="Print what would run, per rank, and what stands against it.")
 @options.reason
+@options.break_lease
 @options.override
 @options.timeout
 @options.as_json
@@ -26,6 +27,7 @@ def command(
     targets: tuple[str, ...],
     dry_run: bool,
     reason: str,
+    break_lease: str,
     override: tuple[str, ...],
     timeout: float | None,
     as_json: bool,
@@ -42,9 +44,11 @@ def command(
         ids = actions.targets_of(fleet, targets or ("all",))
         if not ids:
             return actions.nothing_to_do(targets, as_json=as_json, verb="start")
-        intent = StartRanks(ids, reason=reason, override=override)
+        intent = StartRanks(ids, reason=reason, override=override, breaking=Breaking(break_lease))
         if dry_run:
             return await actions.dry_run(fleet, intent, as_json=as_json)
+        if override:
+            actions.check_override(intent, await fleet.preview(intent))
         return await actions.carry_out(fleet, intent, as_json=as_json)
 
     return with_fleet(file, work, ready_deadline=timeout)

@@ -13,6 +13,7 @@ import click
 from pdtui.cli.live import SETTLE, clock_time, with_fleet
 from pdtui.cli.output import columns, print_json
 from pdtui.fleet.fleet import Fleet
+from pdtui.fleet.leases import lease_words
 from pdtui.fleet.snapshot import (
     WRONG_STATES,
     NodeState,
@@ -110,6 +111,7 @@ def as_dict(snapshot: Snapshot) -> dict[str, object]:
         "serving": asdict(snapshot.serving),
         "nodes": [_node(node) for node in snapshot.nodes],
         "ranks": [_rank(rank) for rank in snapshot.ranks],
+        "leases": [asdict(lease) for lease in snapshot.leases],
     }
 
 
@@ -180,6 +182,7 @@ def as_text(snapshot: Snapshot) -> list[str]:
         lines.append(snapshot.headline.message)
     if snapshot.file_changed:
         lines.append("the file has changed on disk since it was loaded")
+    lines += [f"in other hands: {lease_words(lease, snapshot.made_at)}" for lease in snapshot.leases]
     lines += ["", *columns(("NODE", "HOST", "STATE", "NPUS", "HBM", "MAX C", "NOTE"), _node_rows(snapshot.nodes))]
     npus = list(_npu_rows(snapshot.nodes))
     if npus:

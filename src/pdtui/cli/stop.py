@@ -10,7 +10,7 @@ import click
 from pdtui.cli import actions, options
 from pdtui.cli.live import with_fleet
 from pdtui.fleet.fleet import Fleet
-from pdtui.fleet.intents import StopRanks
+from pdtui.fleet.intents import Breaking, StopRanks
 
 
 @click.command("stop")
@@ -18,6 +18,7 @@ from pdtui.fleet.intents import StopRanks
 @click.argument("targets", nargs=-1, required=True, metavar="TARGET...")
 @click.option("--dry-run", is_flag=True, help="Print what would be done.")
 @options.reason
+@options.break_lease
 @options.confirm
 @options.grace
 @options.as_json
@@ -26,6 +27,7 @@ def command(
     targets: tuple[str, ...],
     dry_run: bool,
     reason: str,
+    break_lease: str,
     confirm: str,
     grace: float,
     as_json: bool,
@@ -39,7 +41,7 @@ def command(
         ids = actions.targets_of(fleet, targets)
         if not ids:
             return actions.nothing_to_do(targets, as_json=as_json, verb="stop")
-        intent = StopRanks(ids, reason=reason, grace=grace, confirm=confirm)
+        intent = StopRanks(ids, reason=reason, grace=grace, confirm=confirm, breaking=Breaking(break_lease))
         if dry_run:
             return await actions.dry_run(fleet, intent, as_json=as_json)
         intent = replace(intent, confirm=await actions.confirm(fleet, intent))

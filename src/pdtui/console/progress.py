@@ -12,7 +12,7 @@ from pdtui.console.lines import Line
 from pdtui.console.look import Look
 from pdtui.console.strings import S, ranks_of
 from pdtui.console.timing import duration
-from pdtui.fleet.snapshot import OperationStatus, OperationStep
+from pdtui.fleet.snapshot import LeaseStatus, OperationStatus, OperationStep
 from pdtui.readings.vllm_log import stage_step
 
 _PERCENT = re.compile(r"(?P<words>.*\S) (?P<n>\d{1,3}) %$")
@@ -97,6 +97,16 @@ def operation_lines(operation: OperationStatus, look: Look, width: int, now: flo
         line = Line(look.glyphs.ellipsis).add(f"   {_sign('failed', look)} {step.label}  ", styles.failed)
         lines.append(line.add(step.detail, styles.text))
     return lines
+
+
+def lease_line(lease: LeaseStatus, look: Look, now: float) -> Line:
+    """Return what another console does, in one line."""
+    line = Line(look.glyphs.ellipsis).add(f" {look.glyphs.mark} ", look.styles.warning)
+    line.add(f"{S.lease_line.format(verb=lease.verb, what=lease.what)}  ", look.styles.title_focused)
+    line.add(duration(max(0.0, now - lease.since)), look.styles.warning)
+    where = S.lease_from.format(origin=lease.origin) if lease.origin not in ("", "local") else ""
+    words = S.lease_by.format(who=lease.by, where=where, nodes=" ".join(lease.nodes))
+    return line.add(f"  {words}", look.styles.text)
 
 
 def _phases(phases: Sequence[OperationStep], look: Look) -> Line:

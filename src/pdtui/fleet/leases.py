@@ -58,14 +58,21 @@ class Hold:
 
     async def kept(self) -> str:
         """Renew it until somebody else has ended it; return who and why, in words."""
-        while True:
+        end = ""
+        while not end:
             await self._desk.pause()
-            # Shielded: a request that was given up half-way could bring back what is released meanwhile.
-            self._round = asyncio.gather(*(self._renew(node) for node in self._ranks))
-            for result in await asyncio.shield(self._round):
-                end = next((lease.end for lease in result.leases if lease.end), None) if result else None
-                if end is not None:
-                    return end_words(end)
+            end = await self.lost()
+        return end
+
+    async def lost(self) -> str:
+        """Renew it once; return who has ended it and why, empty while it is held."""
+        # Shielded: a request that was given up half-way could bring back what is released meanwhile.
+        self._round = asyncio.gather(*(self._renew(node) for node in self._ranks))
+        for result in await asyncio.shield(self._round):
+            end = next((lease.end for lease in result.leases if lease.end), None) if result else None
+            if end is not None:
+                return end_words(end)
+        return ""
 
     async def _renew(self, node: str) -> LeaseResult | None:
         result = await self._desk.ask(node, replace(self._claim, ranks=self._ranks[node]))

@@ -237,11 +237,12 @@ class Supervisor:
         keeping = loop.create_task(self._keep(operation, hold))
         try:
             await self._work(operation, intent, scope, left_out)
+            if operation.failed(operation.ids) and (end := await hold.lost()):
+                operation.interrupted = end  # The nodes refused, before a renewal did.
+                self._cut_short(operation)
             await noting
         except asyncio.CancelledError:
-            left = operation.cut_short()
-            operation.finish("cancelled", "; ".join(filter(None, (operation.interrupted, left))))
-            crew.store.event("warning", operation.id, f"{operation.verb} cancelled: {operation.status.error}")
+            self._cut_short(operation)
             if operation.id not in self._cancelling:
                 raise
         finally:
@@ -259,6 +260,12 @@ class Supervisor:
             )
             # After a cancellation too: others must not wait for a lease that nobody needs.
             await asyncio.gather(hold.release(), crew.journal_on_nodes(nodes, entry))
+
+    def _cut_short(self, operation: Operation) -> None:
+        left = operation.cut_short()
+        operation.finish("cancelled", "; ".join(filter(None, (operation.interrupted, left))))
+        words = f"{operation.verb} cancelled: {operation.status.error}"
+        self._crew.store.event("warning", operation.id, words)
 
     async def _keep(self, operation: Operation, hold: Hold) -> None:
         """Renew the operation's lease; end the operation when another console has taken it."""

@@ -17,10 +17,11 @@ from pdtui.console.chrome import Title, rule
 from pdtui.console.look import Look
 from pdtui.console.rows import BLANK, Row, paragraphs
 from pdtui.console.strings import S
+from pdtui.console.timing import duration
 from pdtui.console.widgets.field import Choosable, field
 from pdtui.console.widgets.line_view import Bar
 from pdtui.console.widgets.text_view import TextView
-from pdtui.fleet.intents import Intent, Preview, RestartRanks, StartRanks
+from pdtui.fleet.intents import Breaking, Intent, Preview, RestartRanks, StartRanks, StopRanks
 
 Result = TypeVar("Result")
 _FRAME = 8
@@ -169,9 +170,10 @@ class ConfirmScreen(Dialog[Intent]):
         Binding("o,O", "override", show=False),
     ]
 
-    def __init__(self, look: Look, cluster: str, choices: Sequence[Choice]) -> None:
+    def __init__(self, look: Look, cluster: str, choices: Sequence[Choice], *, now: Callable[[], float]) -> None:
         super().__init__(look, choices[0].preview.title)
         self._cluster = cluster
+        self._now = now
         self._choices = choices
         self._chosen = 0
         self._commands = False
@@ -227,6 +229,7 @@ class ConfirmScreen(Dialog[Intent]):
             rows = [Row(f"  {line}" if line else "") for text in preview.commands for line in text.splitlines()]
             return [*rows, BLANK, Row(S.hides_commands.format(key=self._key("c")), "dim")]
         rows = [BLANK]
+        rows += self._lease_rows(preview)
         rows += paragraphs(preview.consequence)
         rows += paragraphs(preview.note, "dim")
         if len(self._choices) > 1:
@@ -243,6 +246,38 @@ class ConfirmScreen(Dialog[Intent]):
             rows += [BLANK, Row(S.shows_commands.format(key=self._key("c")), "dim")]
         return rows
 
+    def _lease_rows(self, preview: Preview) -> list[Row]:
+        """Who works on these ranks now: first of all, since the rest may be his doing."""
+        if not preview.leases:
+            return []
+        rows = [Row(S.other_hands, "warning")]
+        for lease in preview.leases:
+            where = S.lease_from.format(origin=lease.origin) if lease.origin not in ("", "local") else ""
+            rows.append(
+                Row(
+                    S.lease.format(
+                        who=lease.by,
+                        where=where,
+                        verb=lease.verb,
+                        what=lease.what,
+                        nodes=" ".join(lease.nodes),
+                        age=duration(max(0.0, self._now() - lease.since)),
+                    ),
+                    "failed",
+                    indent=2,
+                )
+            )
+        if self._stops:
+            rows.append(Row(S.takes_over_stop, "key_label"))
+        elif not self._override:
+            rows.append(Row(S.takes_over.format(key=self._key("o")), "key_label"))
+        return [*rows, BLANK]
+
+    @property
+    def _stops(self) -> bool:
+        """Whether it only stops: in an emergency one confirmation must do."""
+        return isinstance(self.choice.intent, StopRanks)
+
     def _blocker_rows(self, preview: Preview) -> list[Row]:
         if not preview.blockers:
             return []
@@ -250,7 +285,9 @@ class ConfirmScreen(Dialog[Intent]):
         for blocker in preview.blockers:
             rows.append(Row(blocker.message, "failed", indent=2))
             rows += [Row(line, "key_label", indent=4) for line in blocker.remedy.splitlines()]
-        return rows if self._override else [*rows, Row(S.override.format(key=self._key("o")), "key_label")]
+        if self._override or preview.leases:
+            return rows
+        return [*rows, Row(S.override.format(key=self._key("o")), "key_label")]
 
     def show(self) -> None:
         """Show the text and what is asked for with it."""
@@ -271,7 +308,10 @@ class ConfirmScreen(Dialog[Intent]):
 
     def _check(self) -> None:
         """Allow the deed only when everything that is asked for is there."""
-        self.query_one("#do", Button).disabled = self._made() is None
+        button = self.query_one("#do", Choosable)
+        button.disabled = self._made() is None
+        verb = S.verbs[self.choice.preview.verb]
+        button.rename(S.take_over_and.format(verb=verb.lower()) if self.choice.preview.leases else verb)
 
     def _made(self) -> Intent | None:
         """Return the intent as confirmed so far, None while something is missing."""
@@ -282,6 +322,11 @@ class ConfirmScreen(Dialog[Intent]):
             if name != self._cluster:
                 return None
             intent = replace(intent, confirm=name)
+        if preview.leases:
+            if not self._stops and not (self._override and reason):
+                return None
+            seen = tuple(lease.id for lease in preview.leases)
+            intent = replace(intent, breaking=Breaking(reason or S.taken_over, seen))
         if preview.blockers:
             if not self._override or not reason or not isinstance(intent, (StartRanks, RestartRanks)):
                 return None
@@ -316,7 +361,8 @@ class ConfirmScreen(Dialog[Intent]):
 
     def action_override(self) -> None:
         """Pass over blockers, which needs a reason."""
-        if self.choice.preview.blockers and isinstance(self.choice.intent, (StartRanks, RestartRanks)):
+        preview = self.choice.preview
+        if (preview.blockers or preview.leases) and isinstance(self.choice.intent, (StartRanks, RestartRanks)):
             self._override = not self._override
             self.show()
             if self._override:

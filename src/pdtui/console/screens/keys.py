@@ -78,7 +78,9 @@ class MainScreen(TextKeys):
         self._background(carry_out(), "intent")
 
     async def _confirm(self, choices: list[Choice]) -> Intent | None:
-        return await self.app.push_screen_wait(ConfirmScreen(self.look, self.snapshot.cluster, choices))
+        return await self.app.push_screen_wait(
+            ConfirmScreen(self.look, self.snapshot.cluster, choices, now=self.clock.wall)
+        )
 
     def do_start(self) -> None:
         """Start what is stopped."""

@@ -18,7 +18,7 @@ from pdtui.console.actions import Situation, Typing
 from pdtui.console.chrome import Title
 from pdtui.console.conduct import Severity
 from pdtui.console.look import Look
-from pdtui.console.progress import operation_lines
+from pdtui.console.progress import lease_line, operation_lines
 from pdtui.console.progress_rows import progress_rows
 from pdtui.console.selection import Area, Selection
 from pdtui.console.staleness import shown_verdict
@@ -256,6 +256,7 @@ class PaintedScreen(Screen[None]):
             lines += operation_lines(
                 operation, self.look, self.size.width, now, 5 if roomy and len(shown) == 1 else 1
             )
+        lines += [lease_line(lease, self.look, now) for lease in self.snapshot.leases[:3]]
         bar = self.bar("operations")
         bar.styles.height = len(lines)
         bar.show(*lines)

@@ -18,9 +18,18 @@ class Choosable(Button):
     """A button of one line; with the focus it has brackets and the cursor's sign, and is as wide as without."""
 
     def __init__(self, label: str, cursor: str, *, id: str) -> None:  # noqa: A002
-        # Contents, so that a label is never taken for markup.
-        self._plain, self._chosen = Content(f"   {label}  "), Content(f"{cursor}[ {label} ]")
+        self._cursor = cursor
+        self._make(label)
         super().__init__(self._plain, id=id, compact=True)
+
+    def _make(self, label: str) -> None:
+        # Contents, so that a label is never taken for markup.
+        self._plain, self._chosen = Content(f"   {label}  "), Content(f"{self._cursor}[ {label} ]")
+
+    def rename(self, label: str) -> None:
+        """Show other words."""
+        self._make(label)
+        self.label = self._chosen if self.has_focus else self._plain
 
     def on_focus(self, event: events.Focus) -> None:
         """Show that enter means this one."""
