@@ -6,6 +6,7 @@
       ThemeError                  a theme file is not usable
       RemoteError                 a node
         ConnectError              no connection; `kind` says why
+          JumpHostError           none to the host that leads to the node
         AgentError                the agent answered with an error
         AgentLost                 the connection ended while a request was out
       ActionRefused               the supervisor says no; `kind` says why
@@ -26,6 +27,7 @@ ConnectKind = Literal[
     "refused",
     "timeout",
     "unreachable",
+    "forbidden",
     "dns",
     "no_python",
     "no_container",
@@ -72,6 +74,10 @@ class ConnectError(RemoteError):
     def __init__(self, message: str, *, kind: ConnectKind, remedy: str = "") -> None:
         super().__init__(message, remedy=remedy)
         self.kind: ConnectKind = kind
+
+
+class JumpHostError(ConnectError):
+    """The host through which a node is reached cannot be reached itself."""
 
 
 class AgentError(RemoteError):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import hashlib
 import os
 import signal
@@ -15,8 +14,10 @@ import pytest
 from pdtui.clock import SystemClock
 from pdtui.remote.client import AgentClient
 from pdtui.remote.interface import LogChunk, RankSpec, Transport
+from pdtui.remote.transports.jump_hosts import JumpHosts
 from pdtui.remote.transports.local import LocalTransport
-from pdtui.remote.transports.ssh import JumpHosts, SshTransport
+from pdtui.remote.transports.login import Handshakes
+from pdtui.remote.transports.ssh import SshTransport
 from pdtui.topology.model import SshOptions
 from tests.remote.memory import MemoryTransport
 from tests.remote.simulated_ssh import simulated_ssh
@@ -66,7 +67,7 @@ def state(tmp_path: Path) -> Path:
 
 async def ssh_transport(stack: AsyncExitStack, options: SshOptions, host: str = "127.0.0.1") -> SshTransport:
     """Connect; the stack closes it."""
-    handshakes = asyncio.Semaphore(8)
+    handshakes = Handshakes(CLOCK)
     jumps = JumpHosts(CLOCK, handshakes)
     stack.push_async_callback(jumps.close)
     transport = await SshTransport.connect(host, options, clock=CLOCK, jumps=jumps, handshakes=handshakes)

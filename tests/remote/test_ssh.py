@@ -17,7 +17,10 @@ import pytest
 from pdtui.errors import ConnectError
 from pdtui.remote.client import AgentClient
 from pdtui.remote.interface import Command
-from pdtui.remote.transports.ssh import JumpHosts, SshTransport, accept_line, split_port
+from pdtui.remote.transports.host_keys import accept_line
+from pdtui.remote.transports.jump_hosts import JumpHosts, split_port
+from pdtui.remote.transports.login import Handshakes
+from pdtui.remote.transports.ssh import SshTransport
 from pdtui.topology.model import SshOptions
 from tests.remote.conftest import CLOCK, ssh_transport
 from tests.remote.simulated_ssh import SimulatedSsh, simulated_ssh
@@ -162,7 +165,7 @@ async def test_the_jump_host_is_shared_and_its_own_key_is_checked(
         both.write_text(known.read_text() + jump_known)
         (tmp_path / "jump" / "authorized_keys").write_bytes((tmp_path / "ssh" / "authorized_keys").read_bytes())
         options = replace(server.options, known_hosts=both, jump=f"tester@127.0.0.1:{jump.port}")
-        handshakes = asyncio.Semaphore(8)
+        handshakes = Handshakes(CLOCK)
         jumps = JumpHosts(CLOCK, handshakes)
         stack.push_async_callback(jumps.close)
         transports = await asyncio.gather(
@@ -211,7 +214,7 @@ async def test_an_unreachable_node_behind_a_jump_host(server: SimulatedSsh) -> N
 
 
 async def test_at_most_eight_handshakes_at_once(server: SimulatedSsh) -> None:
-    handshakes = asyncio.Semaphore(8)
+    handshakes = Handshakes(CLOCK)
     jumps = JumpHosts(CLOCK, handshakes)
     transports = await asyncio.gather(
         *(

@@ -9,10 +9,13 @@ from types import TracebackType
 from typing import Self
 
 from pdtui.clock import Clock
+from pdtui.errors import JumpHostError
 from pdtui.remote.interface import NodeLink, Transport
 from pdtui.remote.link import Link
+from pdtui.remote.transports.jump_hosts import JumpHosts
 from pdtui.remote.transports.local import LocalTransport
-from pdtui.remote.transports.ssh import HANDSHAKES, JumpHosts, SshTransport
+from pdtui.remote.transports.login import Handshakes
+from pdtui.remote.transports.ssh import SshTransport
 from pdtui.topology.model import Node, Topology
 
 
@@ -21,8 +24,8 @@ class Connections:
 
     def __init__(self, topology: Topology, *, clock: Clock) -> None:
         self._clock = clock
-        self._handshakes = asyncio.Semaphore(HANDSHAKES)
-        self._jumps = JumpHosts(clock, self._handshakes)
+        self._handshakes = Handshakes(clock)
+        self._jumps = JumpHosts(clock, self._handshakes, opened=self._hurry)
         self._links = {
             node.name: Link(
                 node.name,
@@ -52,6 +55,12 @@ class Connections:
         return await SshTransport.connect(
             node.host, node.ssh, clock=self._clock, jumps=self._jumps, handshakes=self._handshakes
         )
+
+    def _hurry(self) -> None:
+        """A jump host is there again: nobody waits out the half minute that its absence may have cost."""
+        for link in self._links.values():
+            if isinstance(link.status.error, JumpHostError):
+                link.retry_now()
 
     async def __aenter__(self) -> Self:
         """Begin to connect to all nodes at once."""

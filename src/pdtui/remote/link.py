@@ -16,7 +16,9 @@ from pdtui.remote.interface import LinkState, LinkStatus, NodeAgent, Transport
 FIRST_WAIT = 1.0
 LONGEST_WAIT = 30.0
 SLOW_WAIT = 60.0
-SLOW_KINDS = frozenset({"unknown_host_key", "changed_host_key", "auth", "no_python", "no_container", "protocol"})
+SLOW_KINDS = frozenset(
+    {"unknown_host_key", "changed_host_key", "auth", "forbidden", "no_python", "no_container", "protocol"}
+)
 """What does not come right by itself: tried again, slowly."""
 
 
