@@ -14,6 +14,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from pdtui.remote.interface import Channel, ExitInfo
+from pdtui.remote.loader import MARK
 
 
 class _Writer:
@@ -90,6 +91,7 @@ def _become_agent(loader: str, stdin: io.BufferedReader, write: Any) -> ExitInfo
     digest = re.search(r'=="([0-9a-f]{64})"', loader)
     assert size is not None
     assert digest is not None
+    assert any(line.strip() == MARK for line in iter(stdin.readline, b""))
     program = stdin.read(int(size[1]))
     if hashlib.sha256(program).hexdigest() != digest[1]:
         return ExitInfo(1, None, "pdtui: the agent was damaged on its way")

@@ -69,7 +69,7 @@ async def test_a_damaged_upload_is_refused(state: Path, monkeypatch: pytest.Monk
 
     def damaged(**options: object) -> loader.Bootstrap:
         boot = real(state_dir=str(state))
-        return loader.Bootstrap(boot.argv, b"\0" + boot.payload[1:], boot.nonce)
+        return loader.Bootstrap(boot.argv, boot.payload.replace(b"\x78\xda", b"\x78\xdb", 1), boot.nonce)
 
     monkeypatch.setattr("pdtui.remote.client.bootstrap", damaged)
     local = LocalTransport(CLOCK)
@@ -170,7 +170,7 @@ async def test_a_stopped_agent_is_noticed(connect: Connect) -> None:
     """SIGSTOP: TCP and SSH are fine, nobody answers."""
     clock = ManualClock()
     local = LocalTransport(SystemClock())
-    client = await AgentClient.connect(local, clock=clock, state_dir="/nonexistent/here")
+    client = await AgentClient.connect(local, clock=clock, state_dir="/proc/nonexistent")
     pid = int((await client.run(Command(("sh", "-c", "echo $PPID")))).stdout)
     os.kill(pid, signal.SIGSTOP)
     try:

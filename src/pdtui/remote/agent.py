@@ -14,7 +14,9 @@ and its answers are any number of items and blobs, then one `ok` or `error`:
     {"id": 7, "ok": {...}}  |  {"id": 7, "error": {"code": "...", "message": "..."}}
 
 A JSON value that does not fit a frame comes as the blob `json`. Small answers overtake bulk in the send queue.
-An agent that hears nothing for 30 s ends with the commands that it runs; ranks stay, they belong to their keepers.
+An agent that hears nothing for 30 s ends with the commands that it runs, and so does one that is killed; ranks
+stay, they belong to their keepers. A request that hangs in the kernel (a dead disk) is told after its patience
+(`patience` among its arguments, in seconds) and delays no other.
 """
 
 # mypy: allow-untyped-defs, allow-untyped-calls, allow-incomplete-defs, no-check-untyped-defs
@@ -50,7 +52,13 @@ SILENCE = 30.0  # seconds without a word from the console
 CREDIT = 262144  # bytes sent and not acknowledged over all follows
 FOLLOW_PIECE = 32768
 BULK_LIMIT = 4 << 20  # bytes that wait to be sent before producers wait
+CONTROL_LIMIT = 4 << 20  # the same for small answers; then no more requests are read either
 THREADS = 128
+BACKLOG = 512  # requests that wait for a thread
+STUCK = 32  # threads that may hang in the kernel
+PATIENCE = {"read": 10.0, "ranks": 20.0, "ports": 20.0, "processes": 20.0, "start": 90.0}
+PATIENCE.update(dict.fromkeys(("journal", "journal_tail", "lease", "unlease", "leases"), 10.0))
+FOLLOW_PATIENCE = 10.0
 LOCK_PATIENCE = 30.0
 KEEPER_PATIENCE = 20
 RUNS_KEPT = 5
@@ -175,6 +183,11 @@ def read_stat(pid):
         return None
 
 
+def ticks_now():
+    """Return the time in clock ticks since boot, as the start times of processes are told."""
+    return int(time.clock_gettime(7) * os.sysconf("SC_CLK_TCK"))  # 7: CLOCK_BOOTTIME, named since Python 3.7
+
+
 def is_alive(stat, start):
     """Say whether `stat` is the process that started at `start`, and no zombie."""
     return stat is not None and stat.start == start and stat.state not in "ZX"
@@ -253,7 +266,7 @@ class Table(object):
             self.children.setdefault(stat.ppid, []).append(stat.pid)
             self.sessions.setdefault(stat.session, []).append(stat.pid)
             marker = MARKERS.of(stat, fresh)
-            if marker and stat.pid != os.getpid():
+            if marker and stat.pid not in OWN:
                 self.marked.setdefault(marker, []).append(stat.pid)
 
     def alive(self, pid, start):
@@ -285,8 +298,7 @@ class Table(object):
             if leader is None or leader.start == start:  # else the number is another session's now
                 pids.update(self.sessions.get(pid, ()))
         pids.discard(keeper)
-        pids.discard(os.getpid())
-        return pids
+        return pids - OWN
 
 
 def boot_time():
@@ -423,6 +435,11 @@ class Ports(object):
 # ------------------------------------------------------------------------------------------------- commands
 
 
+AGENT_VARIABLE = "PDTUI_AGENT"
+AGENT = "%d.%d" % (os.getpid(), ticks_now())
+"""What the commands of this agent carry."""
+
+
 def command_environment(extra):
     """Return the environment of commands: vendor folders at the end of PATH, vendor libraries, English."""
     environ = dict(os.environ)
@@ -431,6 +448,7 @@ def command_environment(extra):
     libraries = [part for part in environ.get("LD_LIBRARY_PATH", "").split(":") if part]
     environ["LD_LIBRARY_PATH"] = ":".join(libraries + [part for part in VENDOR_LIBRARIES if part not in libraries])
     environ["LC_ALL"] = "C"
+    environ[AGENT_VARIABLE] = AGENT
     environ.update(extra)
     return environ
 
@@ -443,13 +461,104 @@ def kill_group(pid):
         pass
 
 
+class Reaper(object):
+    """A process that kills the agent's commands when the agent is gone, whatever killed it.
+
+    It hears of each process group through a pipe, and of the agent's end by the end of that pipe. What was being
+    started just then has told its number to nobody: it is found by its variable.
+    """
+
+    def __init__(self):
+        ear, self.mouth = os.pipe()
+        self.pid = os.fork()
+        if self.pid == 0:
+            self.serve(ear)
+        os.close(ear)
+
+    def serve(self, ear):
+        """In the child: wait for the end of the agent. Does not return."""
+        try:
+            os.setsid()
+            for name in ("SIGHUP", "SIGINT", "SIGTERM"):
+                signal.signal(getattr(signal, name), signal.SIG_IGN)
+            null = os.open("/dev/null", os.O_RDWR)
+            os.dup2(ear, 3)
+            for fd in (0, 1, 2):  # the agent's channel must end with the agent
+                os.dup2(null, fd)
+            os.closerange(4, 1024)
+            groups, births, rest = set(), [], b""
+            while True:
+                piece = os.read(3, 65536)
+                if not piece:
+                    break
+                lines = (rest + piece).split(b"\n")
+                rest = lines.pop()
+                for line in lines:
+                    told = {43: groups.add, 45: groups.discard, 63: births.append, 33: births.remove}
+                    told[line[0]](int(line[1:]))
+            for group in groups:
+                kill_group(group)
+            until = time.monotonic() + 2.0
+            while births and time.monotonic() < until:
+                del births[: self.find(min(births))]
+                time.sleep(0.05)
+        finally:
+            os._exit(0)
+
+    @staticmethod
+    def find(ticks):
+        """Kill what leads a session, carries our variable and is no older than `ticks`; return how many."""
+        mark, found = AGENT_VARIABLE + "=" + AGENT, 0
+        for name in os.listdir("/proc"):
+            stat = read_stat(name) if name.isdigit() else None
+            if stat is not None and stat.session == stat.pid and stat.start >= ticks:
+                if mark.encode() in read_bytes("/proc/%s/environ" % name, 4 << 20).split(b"\0"):
+                    kill_group(stat.pid)
+                    found += 1
+        return found
+
+    def tell(self, sign, number):
+        """Say that a group is to end with the agent (+) or not (-), that a start begins (?) or ends (!)."""
+        try:
+            os.write(self.mouth, ("%s%d\n" % (sign, number)).encode())
+        except OSError:
+            pass  # it was killed: the agent itself still ends its commands
+
+    def leave(self):
+        """Let it end, and wait for that a little."""
+        os.close(self.mouth)
+        until = time.monotonic() + 1.0
+        try:
+            while time.monotonic() < until and not os.waitpid(self.pid, os.WNOHANG)[0]:
+                time.sleep(0.002)
+        except OSError:
+            pass
+
+
+REAPERS = []
+"""This process's reaper; none where the agent is a thread of another program."""
+OWN = {os.getpid()}
+"""This agent's processes: no part of a rank, whoever started the console."""
+
+
 class Job(object):
     """What a request can be told while it runs: to stop."""
 
     def __init__(self):
         self.cancelled = False
+        self.abandoned = False
+        self.begun = 0.0
+        self.deadline = None
+        self.births = 0
         self.lock = threading.RLock()  # the signal handler may interrupt its holder
         self.groups = set()
+
+    def expect(self, change, ticks):
+        """Count (1) a command whose start began at a moment in clock ticks since boot; or no longer (-1)."""
+        with self.lock:
+            self.births += change
+            for reaper in REAPERS:
+                reaper.tell("?" if change > 0 else "!", ticks)
 
     def cancel(self):
         """Kill the commands of the request and keep it from starting more."""
@@ -462,6 +571,8 @@ class Job(object):
         """Kill this process group when the request is cancelled."""
         with self.lock:
             self.groups.add(group)
+            for reaper in REAPERS:
+                reaper.tell("+", group)
             if self.cancelled:
                 kill_group(group)
 
@@ -469,6 +580,8 @@ class Job(object):
         """Forget a process group before its number can be used again."""
         with self.lock:
             self.groups.discard(group)
+            for reaper in REAPERS:
+                reaper.tell("-", group)
 
 
 UNREAPED = []
@@ -557,6 +670,8 @@ def run_command(job, argv, timeout, env, limit):
         "seconds": 0.0,
     }
     begin = time.monotonic()
+    ticks = ticks_now()
+    job.expect(1, ticks)
     try:
         process = subprocess.Popen(
             argv,
@@ -566,10 +681,12 @@ def run_command(job, argv, timeout, env, limit):
             env=command_environment(env),
             start_new_session=True,
         )
+        job.adopt(process.pid)
     except (OSError, ValueError) as error:
         result["error"] = describe(error) if isinstance(error, OSError) else str(error)
         return result, {}
-    job.adopt(process.pid)
+    finally:
+        job.expect(-1, ticks)
     capture = Capture(process, limit)
     try:
         result["timed_out"] = wait_for_command(process, capture, begin + timeout)
@@ -1301,9 +1418,9 @@ def http_get(args):
 class Follow(object):
     """One file that the console follows. Used by the follower's thread only."""
 
-    def __init__(self, request, path, offset, tail):
+    def __init__(self, request, path, offset, tail, patience):
         self.request, self.path = request, path
-        self.offset, self.tail = offset, tail
+        self.offset, self.tail, self.patience = offset, tail, patience
         self.fd = None
         self.inode = None
         self.gap = False
@@ -1316,11 +1433,13 @@ class Follow(object):
             self.fd = None
 
     def open(self):
-        """Open the file that has the path's name now; says whether there is one."""
+        """Open the file that has the path's name now; says whether there is one. Raises OSError."""
         try:
             self.fd = os.open(self.path, os.O_RDONLY | os.O_NONBLOCK)
-        except OSError:
-            return False
+        except OSError as error:
+            if error.errno in (errno.ENOENT, errno.ENOTDIR, errno.ESTALE):
+                return False  # waited for; what is there and cannot be read is told
+            raise
         info = os.fstat(self.fd)
         self.inode = (info.st_dev, info.st_ino)
         if self.offset is None:
@@ -1353,46 +1472,53 @@ class Follow(object):
         self.offset = 0
         return self.open()
 
-    def skip_hole(self):
-        """Return bytes from a rotated piece at the offset, or jump over what is gone."""
+    def hole_end(self):
+        """Return where the data after the hole at the offset begins; None when there is no hole."""
         try:
             data_at = os.lseek(self.fd, self.offset, os.SEEK_DATA)
         except OSError:
             return None
-        if data_at == self.offset:
-            return None
-        folder, base = os.path.split(self.path)
-        for name in sorted(os.listdir(folder or "."), reverse=True):
-            start = name[len(base) + 1 :]
-            if name.startswith(base + ".") and start.isdigit() and int(start) <= self.offset:
-                with open(os.path.join(folder, name), "rb") as piece:
-                    piece.seek(self.offset - int(start))
-                    data = piece.read(min(FOLLOW_PIECE, data_at - self.offset))
-                if data:
-                    return data
-                break
-        self.offset, self.gap = self.next_kept(folder, base, data_at), True
-        return None
+        return data_at if data_at != self.offset else None
 
-    def next_kept(self, folder, base, data_at):
-        """Return the next offset at which a rotated piece or the file itself has data."""
+    def pieces(self):
+        """Return the offsets of the rotated pieces, ascending (twenty digits: not logrotate's `.1`)."""
+        folder, base = os.path.split(self.path)
         starts = [name[len(base) + 1 :] for name in os.listdir(folder or ".") if name.startswith(base + ".")]
-        later = [int(start) for start in starts if start.isdigit() and self.offset < int(start) < data_at]
-        return min(later + [data_at])
+        return sorted(int(start) for start in starts if len(start) == 20 and start.isdigit())
+
+    def skip_hole(self, data_at):
+        """Return bytes of a hole from its rotated piece; jump over what is gone for good."""
+        starts = self.pieces()
+        before = [start for start in starts if start <= self.offset]
+        if before:
+            try:
+                with open("%s.%020d" % (self.path, before[-1]), "rb") as piece:
+                    piece.seek(self.offset - before[-1])
+                    data = piece.read(min(FOLLOW_PIECE, data_at - self.offset))
+            except FileNotFoundError:  # removed just now
+                data = b""
+            if data:
+                return data
+        self.offset = min([start for start in starts if self.offset < start < data_at] + [data_at])
+        self.gap = True
+        return None
 
     def read(self, limit):
         """Return (offset, bytes, gap) or None when there is nothing new."""
         if self.fd is None and not self.open():
             return None
-        data = self.skip_hole() or os.pread(self.fd, limit, self.offset)
+        data_at = self.hole_end()
+        data = self.skip_hole(data_at) if data_at is not None else None
+        if data is None:
+            data = os.pread(self.fd, limit, self.offset)
+            if b"\0" in data and self.hole_end() is not None:
+                return None  # punched between the look and the read: what came may be no data
         if not data:
             if not self.switch():
                 return None
             data = os.pread(self.fd, limit, self.offset)
             if not data:
                 return None
-        elif b"\0" in data and self.skip_hole() is not None:  # punched between the look and the read
-            return None
         data = data[:limit]
         offset, gap = self.offset, self.gap
         self.offset += len(data)
@@ -1401,34 +1527,59 @@ class Follow(object):
 
 
 class Follower(object):
-    """Follows all files in one thread, within one credit."""
+    """Follows all files in one thread, within one credit.
+
+    No lock is held while a file is read: a read that hangs in the kernel costs its follow and this thread, and
+    another thread goes on with the others.
+    """
 
     def __init__(self, agent):
         self.agent = agent
         self.follows = {}
         self.unacknowledged = 0
         self.wake = threading.Condition()
-        self.thread = None
+        self.turn = 0
+        self.reading = None
+        self.since = 0.0
+        self.stuck = 0
 
     def add(self, request, args):
-        """Begin to follow."""
-        offset = args.get("offset")
+        """Begin to follow. Raises TypeError or ValueError for arguments that are none."""
+        path, offset = args["path"], args.get("offset")
+        if not isinstance(path, str) or "\0" in path:
+            raise ValueError("no path")
+        offset = None if offset is None else min(max(0, int(offset)), 1 << 62)
+        patience = float(args.get("patience", FOLLOW_PATIENCE))
+        follow = Follow(request, path, offset, int(args.get("tail", 65536)), patience)
         with self.wake:
-            self.follows[request] = Follow(request, args["path"], offset, int(args.get("tail", 65536)))
-            if self.thread is None:
-                self.thread = threading.Thread(target=self.loop)
-                self.thread.daemon = True
-                self.thread.start()
-            self.wake.notify()
+            if self.stuck >= STUCK:
+                raise Failure("timeout", "%d reads hang: a disk does not answer" % self.stuck)
+            self.follows[request] = follow
+            if self.turn == 0:
+                self.begin()
+            self.wake.notify_all()
+
+    def begin(self):
+        """Start the thread whose turn it is now."""
+        self.turn += 1
+        thread = threading.Thread(target=self.loop, args=(self.turn,))
+        thread.daemon = True
+        thread.start()
+
+    def drop(self, follow):
+        """Forget a follow; what was sent counts as acknowledged. Its reader closes the file if it is at it."""
+        del self.follows[follow.request]
+        self.unacknowledged -= follow.unacknowledged
+        if self.reading is not follow:
+            follow.close()
 
     def remove(self, request):
-        """Stop following; what was sent counts as acknowledged. Says whether it was followed."""
+        """Stop following. Says whether it was followed."""
         with self.wake:
-            follow = self.follows.pop(request, None)
+            follow = self.follows.get(request)
             if follow is not None:
-                self.unacknowledged -= follow.unacknowledged
-                follow.close()
-                self.wake.notify()
+                self.drop(follow)
+                self.wake.notify_all()
         return follow is not None
 
     def acknowledge(self, request, count):
@@ -1436,43 +1587,75 @@ class Follower(object):
         with self.wake:
             follow = self.follows.get(request)
             if follow is not None:
-                count = min(count, follow.unacknowledged)
+                count = max(0, min(count, follow.unacknowledged))
                 follow.unacknowledged -= count
                 self.unacknowledged -= count
-                self.wake.notify()
+                self.wake.notify_all()
 
-    def step(self, follow):
-        """Send one piece of one file; says whether there was one."""
+    def check(self):
+        """Give up a read that hangs. Also wakes the thread: before Python 3.11 its pauses go by the wall clock."""
+        with self.wake:
+            self.wake.notify_all()
+            follow = self.reading
+            if follow is None or time.monotonic() - self.since <= follow.patience:
+                return
+            self.stuck += 1
+            if follow.request in self.follows:
+                self.drop(follow)
+                text = "%s: no answer from the disk for %.0f s" % (follow.path, follow.patience)
+                self.agent.fail(follow.request, Failure("timeout", text))
+            self.reading = None
+            self.begin()
+
+    def room(self, follow):
+        """Return how many bytes of a follow may be sent now."""
         share = min(CREDIT // 4, max(8192, CREDIT // max(1, len(self.follows))))
-        room = min(share - follow.unacknowledged, CREDIT - self.unacknowledged, FOLLOW_PIECE)
-        if room <= 0:
-            return False
-        piece = follow.read(room)
-        if piece is None:
-            return False
-        offset, data, gap = piece
-        follow.unacknowledged += len(data)
-        self.unacknowledged += len(data)
-        item = {"offset": offset, "gap": gap, "at": time.time(), "b64": base64.b64encode(data).decode()}
-        self.agent.send(follow.request, {"item": item}, bulk=True, patient=False)
+        return min(share - follow.unacknowledged, CREDIT - self.unacknowledged, FOLLOW_PIECE)
+
+    def step(self, follow, turn):
+        """Send one piece of one file; says whether there was one."""
+        with self.wake:
+            room = self.room(follow)
+            if turn != self.turn or follow.request not in self.follows or room <= 0:
+                return False
+            self.reading, self.since = follow, time.monotonic()
+        piece = problem = None
+        try:
+            piece = follow.read(room)
+        except OSError as error:
+            problem = Failure(code_of(error), describe(error))
+        with self.wake:
+            if turn != self.turn:  # the read hung, and was given up
+                self.stuck -= 1
+                follow.close()
+                return False
+            self.reading = None
+            if follow.request not in self.follows:
+                follow.close()
+                return False
+            if problem is not None:
+                self.drop(follow)
+                self.agent.fail(follow.request, problem)
+            if piece is None:
+                return False
+            offset, data, gap = piece
+            follow.unacknowledged += len(data)
+            self.unacknowledged += len(data)
+            item = {"offset": offset, "gap": gap, "at": time.time(), "b64": base64.b64encode(data).decode()}
+            self.agent.send(follow.request, {"item": item}, bulk=True, patient=False)
         return True
 
-    def loop(self):
+    def loop(self, turn):
         """Go round: short pauses while there is something, half a second while all is quiet."""
         pause = 0.1
-        while True:
+        while turn == self.turn:
             with self.wake:
-                busy = False
-                for request, follow in list(self.follows.items()):
-                    try:
-                        busy = self.step(follow) or busy
-                    except OSError as error:
-                        self.follows.pop(request)
-                        self.unacknowledged -= follow.unacknowledged
-                        follow.close()
-                        self.agent.fail(request, Failure(code_of(error), describe(error)))
-                pause = 0.05 if busy else min(0.5, pause * 1.3)
-                self.wake.wait(None if not self.follows else 0 if busy else pause)
+                follows = list(self.follows.values())
+            busy = [follow for follow in follows if self.step(follow, turn)]
+            pause = 0.05 if busy else min(0.5, pause * 1.3)
+            with self.wake:
+                if turn == self.turn and not busy:
+                    self.wake.wait(pause if self.follows else None)
 
 
 # ------------------------------------------------------------------------------------------------------ exec
@@ -1509,15 +1692,19 @@ class Execution(object):
             os.set_blocking(fd, False)
         self.slave = self.input = None
         self.streams = {}
+        ticks = ticks_now()
+        job.expect(1, ticks)
         try:
             self.process = self.start([str(word) for word in args["argv"]], args)
+            job.adopt(self.process.pid)
         except (OSError, ValueError) as error:
             self.close()
             if isinstance(error, OSError):
                 raise Failure(code_of(error), describe(error))
             raise Failure("bad_request", str(error))
+        finally:
+            job.expect(-1, ticks)
         self.group = self.process.pid
-        job.adopt(self.group)
 
     def start(self, argv, args):
         """Start the command, on a terminal of its own if one is wanted."""
@@ -1692,26 +1879,36 @@ class Execution(object):
 
 
 class Sender(object):
-    """Writes frames in one thread: control before bulk, and bulk producers wait while much is queued."""
+    """Writes frames in one thread: control before bulk, and producers wait while much of their kind is queued."""
 
     def __init__(self, write):
         self.write = write
         self.control = collections.deque()
         self.bulk = collections.deque()
-        self.waiting = 0
+        self.waiting = {True: 0, False: 0}  # bytes: of bulk, of control
         self.ready = threading.Condition()
         self.ended = False
         self.thread = threading.Thread(target=self.loop)
         self.thread.daemon = True
         self.thread.start()
 
-    def put(self, frame, bulk, patient=True):
-        """Queue one frame; a patient bulk producer waits while much is queued."""
+    def is_full(self, bulk):
+        """Say whether a patient producer has to wait: the console does not read."""
+        return self.waiting[bulk] > (BULK_LIMIT if bulk else CONTROL_LIMIT) and not self.ended
+
+    def wait_for_room(self):
+        """Wait until small answers have room again."""
         with self.ready:
-            while bulk and patient and self.waiting > BULK_LIMIT and not self.ended:
+            while self.is_full(False):
+                self.ready.wait()
+
+    def put(self, frame, bulk, patient=True):
+        """Queue one frame; a patient producer waits while much is queued."""
+        with self.ready:
+            while patient and self.is_full(bulk):
                 self.ready.wait()
             (self.bulk if bulk else self.control).append(frame)
-            self.waiting += len(frame)
+            self.waiting[bulk] += len(frame)
             self.ready.notify_all()
 
     def loop(self):
@@ -1722,8 +1919,9 @@ class Sender(object):
                     self.ready.wait()
                 if self.ended:
                     return
-                frame = (self.control or self.bulk).popleft()
-                self.waiting -= len(frame)
+                bulk = not self.control
+                frame = (self.bulk if bulk else self.control).popleft()
+                self.waiting[bulk] -= len(frame)
                 self.ready.notify_all()
             try:
                 self.write(frame)
@@ -1751,11 +1949,14 @@ class Agent(object):
         self.silence = float(params.get("silence", SILENCE))
         self.heard = time.monotonic()
         self.lock = threading.RLock()  # the signal handler may interrupt its holder
+        self.leave = None  # what ends the process; none where the agent is a thread of another program
         self.jobs = {}
         self.bulky = set()
+        self.silenced = set()
         self.pieces = {}
         self.executions = {}
         self.active = 0
+        self.stuck = 0
         self.backlog = collections.deque()
 
     # ---- answers
@@ -1765,6 +1966,8 @@ class Agent(object):
         message["id"] = request
         last = "ok" in message or "error" in message
         with self.lock:
+            if request in self.silenced:
+                return
             bulk = bulk or request in self.bulky
             if last:
                 self.bulky.discard(request)
@@ -1790,7 +1993,7 @@ class Agent(object):
 
     def fail(self, request, error):
         """Send an error."""
-        self.send(request, {"error": {"code": error.code, "message": str(error)[:4000]}})
+        self.send(request, {"error": {"code": error.code, "message": str(error)[:4000]}}, patient=False)
 
     # ---- requests
 
@@ -1817,12 +2020,16 @@ class Agent(object):
                     if not job.cancelled:
                         self.batch_item(request, job, n, command)
 
-        threads = [
-            threading.Thread(target=worker) for _ in range(min(len(queues), max(1, int(args["parallel"])), 16))
-        ]
-        for thread in threads:
+        threads = []
+        for _ in range(min(len(queues), max(1, int(args["parallel"])), 16) - 1):
+            thread = threading.Thread(target=worker)
             thread.daemon = True
-            thread.start()
+            try:
+                thread.start()
+            except RuntimeError:  # no more threads here: fewer do it too
+                break
+            threads.append(thread)
+        worker()
         for thread in threads:
             thread.join()
         self.answer(request, "ok", {}, {})
@@ -1915,6 +2122,10 @@ class Agent(object):
 
     def perform(self, request, job, op, args):
         """Answer one request, whatever happens."""
+        patience = args.get("patience", PATIENCE.get(op))
+        if patience is not None:
+            job.begun = time.monotonic()
+            job.deadline = job.begun + float(patience)
         try:
             getattr(self, "do_" + op)(request, job, args)
         except Failure as error:
@@ -1925,23 +2136,78 @@ class Agent(object):
             self.fail(request, Failure("internal", "%s: %s" % (type(error).__name__, error)))
         finally:
             with self.lock:
-                self.jobs.pop(request, None)
+                if self.jobs.get(request) is job:
+                    del self.jobs[request]
 
     def work(self, *task):
         """Do a request, then what had to wait for a free thread."""
         while task:
             self.perform(*task)
             with self.lock:
+                if task[1].abandoned:  # it hung, was given up, and came back: nobody counts on this thread
+                    self.stuck -= 1
+                    self.silenced.discard(task[0])
+                    return
                 if self.backlog:
                     task = self.backlog.popleft()
                 else:
                     self.active -= 1
                     task = None
 
+    def spawn(self, task):
+        """Do a request in a thread of its own."""
+        thread = threading.Thread(target=self.work, args=task)
+        thread.daemon = True
+        try:
+            thread.start()
+        except RuntimeError:
+            with self.lock:
+                self.active -= 1
+                self.jobs.pop(task[0], None)
+            self.fail(task[0], Failure("busy", "no more threads can be started here (limit of processes?)"))
+
+    def begin(self, request, op, args):
+        """Take a request on, or say why not."""
+        job = Job()
+        task = (request, job, op, args)
+        with self.lock:
+            if request in self.jobs or request in self.silenced:
+                raise ValueError("the id of a request that is not answered yet")
+            if op in PATIENCE and self.stuck >= STUCK:
+                raise Failure("timeout", "%d requests hang: a disk does not answer" % self.stuck)
+            if self.active >= THREADS and len(self.backlog) >= BACKLOG:
+                raise Failure("busy", "too many requests at once")
+            self.jobs[request] = job
+            if self.active >= THREADS:
+                self.backlog.append(task)
+                return
+            self.active += 1
+        self.spawn(task)
+
+    def give_up(self):
+        """Tell of requests that hang in the kernel, and let others have their threads."""
+        now, tasks = time.monotonic(), []
+        with self.lock:
+            late = [(r, job) for r, job in self.jobs.items() if job.deadline is not None and now > job.deadline]
+            for request, job in late:
+                text = "no answer within %.0f s: a disk or a process hangs on the node"
+                self.fail(request, Failure("timeout", text % (now - job.begun)))
+                del self.jobs[request]
+                self.silenced.add(request)
+                job.abandoned = True
+                job.cancel()
+                self.stuck += 1
+                if self.backlog:
+                    tasks.append(self.backlog.popleft())
+                else:
+                    self.active -= 1
+        for task in tasks:
+            self.spawn(task)
+
     def dispatch(self, request, op, args):
         """Begin a request. Those that take no time are done here, so that they overtake the others."""
         if op == "ping":
-            self.send(request, {"ok": {"wall": time.time()}})
+            self.send(request, {"ok": {"wall": time.time()}}, patient=False)
         elif op == "cancel":
             self.cancel(args["target"])
         elif op == "ack":
@@ -1951,17 +2217,7 @@ class Agent(object):
         elif not hasattr(self, "do_" + op):
             self.fail(request, Failure("unknown_request", "this agent does not know %s" % op))
         else:
-            job = Job()
-            task = (request, job, op, args)
-            with self.lock:
-                self.jobs[request] = job
-                if self.active >= THREADS:
-                    self.backlog.append(task)
-                    return
-                self.active += 1
-            thread = threading.Thread(target=self.work, args=task)
-            thread.daemon = True
-            thread.start()
+            self.begin(request, op, args)
 
     def acknowledge(self, request, count):
         """The console has taken bytes of a stream."""
@@ -1979,24 +2235,39 @@ class Agent(object):
         if job is not None:
             job.cancel()
         if self.follower.remove(request):
-            self.send(request, {"ok": {}})
+            self.send(request, {"ok": {}}, patient=False)
+
+    def collect(self, request, piece):
+        """Keep a piece of a request that is larger than a frame; of one that is too large, only that."""
+        held = self.pieces.setdefault(request, bytearray())
+        if held is not None:
+            held += piece
+            if sum(len(other) for other in self.pieces.values() if other) > REQUEST_LIMIT:
+                self.pieces[request] = None
 
     def receive(self, line):
         """Take one frame."""
+        request = 0
         try:
             frame = json.loads(line.decode("utf-8"))
             request = frame["id"]
             if "data" in frame:
-                self.pieces[request] = self.pieces.get(request, b"") + base64.b64decode(frame["data"][1])
-                if len(self.pieces[request]) > REQUEST_LIMIT:
-                    del self.pieces[request]
+                self.collect(request, base64.b64decode(frame["data"][1]))
                 return
             args = frame.get("args", {})
             if request in self.pieces:
-                args = json.loads(self.pieces.pop(request).decode("utf-8"))
+                pieces = self.pieces.pop(request)
+                if pieces is None:
+                    raise Failure("too_large", "a request of more than %d MiB" % (REQUEST_LIMIT >> 20))
+                args = json.loads(bytes(pieces).decode("utf-8"))
+            if not isinstance(args, dict):
+                raise TypeError("the arguments are no object")
             self.dispatch(request, str(frame["op"]), args)
-        except (ValueError, KeyError, TypeError, AttributeError) as error:
-            self.send(0, {"error": {"code": "bad_request", "message": "%s: %s" % (type(error).__name__, error)}})
+        except Failure as error:
+            self.fail(request, error)
+        except (ValueError, LookupError, TypeError, AttributeError, OverflowError, RecursionError) as error:
+            text = "%s: %s" % (type(error).__name__, error)
+            self.fail(request if isinstance(request, int) else 0, Failure("bad_request", text))
 
     # ---- life
 
@@ -2018,13 +2289,16 @@ class Agent(object):
         return ("\n%s %s %s\n" % (MAGIC, nonce, json.dumps(facts))).encode()
 
     def watch(self):
-        """End when nothing was heard for too long (a half-open connection)."""
+        """Look every second for what hangs; end when nothing was heard for too long (a half-open connection)."""
         while not self.sender.ended:
             left = self.heard + self.silence - time.monotonic()
-            if left <= 0:
-                self.end()
-                return
-            time.sleep(min(left, 5.0))
+            if self.leave is not None and left <= 0:
+                break
+            self.give_up()
+            self.follower.check()
+            time.sleep(max(0.0, min(left, 1.0)) if self.leave is not None else 1.0)
+        if self.leave is not None:
+            self.leave()
 
     def end(self):
         """Kill the commands; ranks stay."""
@@ -2033,19 +2307,31 @@ class Agent(object):
             self.backlog.clear()
         for job in jobs:
             job.cancel()
+        until = time.monotonic() + 0.5
+        while any(job.births for job in jobs) and time.monotonic() < until:
+            time.sleep(0.002)  # what is being started is killed as soon as it has a number
         for request in list(self.follower.follows):
             self.follower.remove(request)
         self.sender.end()
 
     def serve(self, nonce):
         """Answer until end of file."""
+        thread = threading.Thread(target=self.watch)
+        thread.daemon = True
+        thread.start()
         self.sender.put(self.hello(nonce), False)
-        while True:
-            line = self.reader.readline(FRAME + 1)
+        while not self.sender.ended:
+            try:
+                line = self.reader.readline(FRAME + 1)
+            except OSError:
+                break
             self.heard = time.monotonic()
-            if not line or (len(line) > FRAME and not line.endswith(b"\n")):
+            if not line.endswith(b"\n"):  # the end, in the middle of a frame perhaps
+                if len(line) > FRAME:
+                    sys.stderr.write("pdtui: a frame of more than 64 KiB came\n")
                 break
             self.receive(line)
+            self.sender.wait_for_room()
         self.end()
 
 
@@ -2087,33 +2373,37 @@ def choose_state_dir(wanted):
 
 
 def write_all(fd, data):
-    """Write all of `data` to a descriptor."""
+    """Write all of `data` to a descriptor, which somebody else may have made non-blocking."""
     view = memoryview(data)
     while view:
-        view = view[os.write(fd, view) :]
+        try:
+            view = view[os.write(fd, view) :]
+        except BlockingIOError:
+            select.select([], [fd], [], 1.0)
 
 
 def main(reader):
     """Serve stdin and stdout until the console goes or is silent; never returns."""
     params = json.loads(reader.readline().decode("utf-8"))
     os.environ.pop("PDTUI_RANK", None)  # a console in a rank's shell: its commands are no part of the rank
+    os.set_blocking(0, True)
     out = os.dup(1)
     os.dup2(2, 1)  # nothing but frames may come from this process's stdout
+    reaper = Reaper()  # first of all: a fork must find no other thread
+    REAPERS.append(reaper)
+    OWN.add(reaper.pid)
     agent = Agent(reader, lambda frame: write_all(out, frame), params)
+    leaving = threading.Lock()
 
     def leave(*_):
-        agent.end()
-        os._exit(0)
+        if leaving.acquire(False):
+            agent.end()
+            reaper.leave()
+            os._exit(0)
 
     for name in ("SIGTERM", "SIGHUP", "SIGINT"):
         signal.signal(getattr(signal, name), leave)
-
-    def watch():
-        agent.watch()
-        leave()
-
-    thread = threading.Thread(target=watch)
-    thread.daemon = True
-    thread.start()
+    agent.leave = leave
     agent.serve(params["nonce"])
     leave()
+    threading.Event().wait()  # another thread is leaving

@@ -47,12 +47,16 @@ RAW_PIECE = 45000
 BUFFER_LIMIT = 4 * FRAME
 """Bytes without a newline after which the far end is no agent any more."""
 BLOB_LIMIT = 64 << 20
-"""Bytes of one request that wait to be taken; the agent's own limits are far below."""
+"""Bytes of one request that wait to be complete or to be taken; the agent's own limits are far below."""
 PART_LIMIT = 10_000
 """Items of one request that wait to be taken."""
 PING_EVERY = 5.0
 LOST_AFTER = 15.0
 """Seconds without a byte, although a ping is out."""
+DEAF_AFTER = 60.0
+"""Seconds without an answer to a ping, whatever else comes: on a slow link bulk may be ahead of it."""
+JUMP = 1.0
+"""Seconds by which two measured offsets of a clock differ when one of the clocks was set."""
 HELLO_TIMEOUT = 30.0
 CLOSE_TIMEOUT = 3.0
 
@@ -65,11 +69,15 @@ class _Pending:
     blobs: dict[str, bytearray] = field(default_factory=dict)
     size: int = 0
 
-    def add(self, name: str, data: bytes) -> None:
-        """Collect a piece of a blob. Raises ValueError when it becomes too much."""
-        self.size += len(data)
+    def hold(self, size: int) -> None:
+        """Count bytes that wait. Raises ValueError when they become too many."""
+        self.size += size
         if self.size > BLOB_LIMIT:
             raise ValueError("an answer is too large")
+
+    def add(self, name: str, data: bytes) -> None:
+        """Collect a piece of a blob. Raises ValueError when it becomes too much."""
+        self.hold(len(data))
         self.blobs.setdefault(name, bytearray()).extend(data)
 
     def take(self, n: int | None) -> dict[str, bytes]:
@@ -92,7 +100,7 @@ class AgentClient:
         self._pending: dict[int, _Pending] = {}
         self._lost: AgentLost | None = None
         self._gone = asyncio.Event()
-        self._heard = clock.monotonic()
+        self._heard = self._answered = clock.monotonic()
         self._offsets: deque[tuple[float, float]] = deque(maxlen=12)
         self._tasks = [asyncio.create_task(self._receive()), asyncio.create_task(self._keep_alive())]
 
@@ -117,7 +125,9 @@ class AgentClient:
         except TimeoutError:
             channel.writer.close()
             raise ConnectError(
-                f"no agent within {HELLO_TIMEOUT:.0f} s: the node's shell or python3 hangs", kind="timeout"
+                f"no agent within {HELLO_TIMEOUT:.0f} s: the node's shell or python3 hangs",
+                kind="timeout",
+                remedy="look whether a start-up file of its shell (~/.bashrc) waits, or reads its input",
             ) from None
         except BaseException:
             channel.writer.close()
@@ -218,6 +228,8 @@ class AgentClient:
         else:
             n = parse.whole(frame.get("n"))
             blobs = pending.take(n)
+            size = len(line) + sum(map(len, blobs.values()))
+            pending.hold(len(line))
             value = frame.get("ok", frame.get("item"))
             if "json" in blobs:
                 value = json.loads(blobs.pop("json"))
@@ -227,7 +239,7 @@ class AgentClient:
                 blobs["data"] = base64.b64decode(value["b64"], validate=True)
             if pending.parts.qsize() > PART_LIMIT:
                 raise ValueError("an answer has too many parts")
-            pending.parts.put_nowait(Part(value, blobs, n, "ok" in frame))
+            pending.parts.put_nowait(Part(value, blobs, n, "ok" in frame, size))
 
     def _post(self, message: Mapping[str, Any]) -> None:
         """Send one message, in several frames when it is large. Raises `AgentLost`."""
@@ -259,6 +271,7 @@ class AgentClient:
                     done = True
                     raise part
                 done = part.last
+                pending.size -= part.size
                 yield part
                 if op in ("follow", "exec") and not done:
                     self._post_quietly("ack", target=request, bytes=len(part.blobs.get("data", b"")))
@@ -290,9 +303,12 @@ class AgentClient:
                 async with self._clock.timeout(LOST_AFTER):
                     await self._measure()
             except TimeoutError:
-                if self._clock.monotonic() - self._heard >= LOST_AFTER - 1:
-                    self._fail(f"no answer for {LOST_AFTER:.0f} s")
-            except (AgentLost, AgentError):
+                now = self._clock.monotonic()
+                if now - self._heard >= LOST_AFTER - 1 or now - self._answered >= DEAF_AFTER:
+                    self._fail(f"no answer for {now - self._answered:.0f} s")
+            except AgentError:
+                self._answered = self._clock.monotonic()  # odd, but it lives
+            except AgentLost:
                 return
             await self._clock.sleep(PING_EVERY)
 
@@ -300,8 +316,12 @@ class AgentClient:
         """Ping once and note round trip and offset of the node's clock."""
         begin, begin_wall = self._clock.monotonic(), self._clock.wall()
         value, _ = await self.request("ping")
-        trip = self._clock.monotonic() - begin
-        self._offsets.append((trip, parse.real(value.get("wall")) - (begin_wall + trip / 2)))
+        self._answered = self._clock.monotonic()
+        trip = self._answered - begin
+        offset = parse.real(value.get("wall")) - (begin_wall + trip / 2)
+        if any(abs(offset - known) > JUMP + (trip + took) / 2 for took, known in self._offsets):
+            self._offsets.clear()  # a clock was set: what was measured before is wrong now
+        self._offsets.append((trip, offset))
 
     # ---- requests
 

@@ -20,6 +20,8 @@ class Part:
     blobs: Mapping[str, bytes]
     n: int | None = None
     last: bool = False
+    size: int = 0
+    """Bytes that it holds."""
 
 
 class Request(Protocol):

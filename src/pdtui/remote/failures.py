@@ -48,5 +48,7 @@ def bootstrap_failure(info: ExitInfo, prefix: Sequence[str] = ()) -> ConnectErro
         )
     ended = f"signal {info.signal}" if info.signal else f"status {info.status}"
     return ConnectError(
-        f"the agent ended before it answered ({ended})" + (f": {words}" if words else ""), kind="protocol"
+        f"the agent ended before it answered ({ended})" + (f": {words}" if words else ""),
+        kind="protocol",
+        remedy="look whether a start-up file of its shell (~/.bashrc) exits" if info.status == 0 else "",
     )

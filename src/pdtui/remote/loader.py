@@ -1,8 +1,9 @@
 """Bring the agent to life at the far end of a channel: nothing is installed, nothing is left behind.
 
-`python3 -u -c LOADER` reads exactly N bytes from its stdin, checks their SHA-256, executes them, and the agent
-goes on with the same buffered reader. (`python3 -u -` reads to end of file and would run a cut upload; a whole
-agent as an argument does not fit the kernel's 128 KiB a word.)
+`python3 -u -c LOADER` skips lines up to a mark (a start-up file of the shell may read a line of our input, so some
+blank ones go first), reads exactly N bytes, checks their SHA-256, executes them, and the agent goes on with the
+same buffered reader. (`python3 -u -` reads to end of file and would run a cut upload; a whole agent as an argument
+does not fit the kernel's 128 KiB a word.)
 """
 
 from __future__ import annotations
@@ -25,12 +26,16 @@ from pdtui.text import clean_line
 MAGIC = "PDTUI-AGENT"
 BANNER_LIMIT = 1 << 18
 """Bytes of shell banners that are skipped before the agent's first line."""
+MARK = b"pdtui"
+_SPARE = b"\n" * 16
+"""For what reads a line from its input before the loader does."""
 
 # One line and no single quotes or exclamation marks: it passes through any login shell.
 _LOADER = (
     "import sys;"
     'sys.version_info<(3,6) and sys.exit("pdtui needs Python 3.6 or newer, this is "+sys.version.split()[0]);'
-    "import hashlib,zlib;r=sys.stdin.buffer;d=r.read({size});"
+    "import hashlib,zlib;r=sys.stdin.buffer;"
+    'any(l.strip()==b"{mark}" for l in iter(r.readline,b""));d=r.read({size});'
     'hashlib.sha256(d).hexdigest()=="{digest}" or sys.exit("pdtui: the agent was damaged on its way");'
     'g={{"__name__":"pdtui_agent"}};exec(compile(zlib.decompress(d),"pdtui-agent","exec"),g);g["main"](r)'
 )
@@ -56,14 +61,15 @@ class Bootstrap:
 def bootstrap(*, prefix: Sequence[str] = (), state_dir: str | None = None, python: str = "python3") -> Bootstrap:
     """Return how to start an agent, behind `prefix` (sudo, docker exec) if need be."""
     program = source("agent")
-    text = _LOADER.format(size=len(program), digest=hashlib.sha256(program).hexdigest())
+    text = _LOADER.format(mark=MARK.decode(), size=len(program), digest=hashlib.sha256(program).hexdigest())
     nonce = secrets.token_hex(8)
     params: dict[str, Any] = {
         "nonce": nonce,
         "state_dir": state_dir,
         "keeper": base64.b64encode(source("keeper")).decode(),
     }
-    return Bootstrap((*prefix, python, "-u", "-c", text), program + json.dumps(params).encode() + b"\n", nonce)
+    payload = b"".join((_SPARE, MARK, b"\n", program, json.dumps(params).encode(), b"\n"))
+    return Bootstrap((*prefix, python, "-u", "-c", text), payload, nonce)
 
 
 async def read_hello(reader: ByteReader, nonce: str) -> Facts | None:
