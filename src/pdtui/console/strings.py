@@ -344,7 +344,7 @@ class Strings:
     takes_over: str = "{key} takes over and ends that; then give the reason:"
     takes_over_stop: str = "Going ahead takes over and ends that."
     take_over_and: str = "Take over, {verb}"
-    taken_over: str = "taken over in the console"
+    taken_over: str = "from the console"
     lease_line: str = "{verb} {what}"
     lease_by: str = "by {who}{where}, another console, on {nodes}"
     blocked: str = "blocked"

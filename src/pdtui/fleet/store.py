@@ -148,7 +148,7 @@ class Store:
         if not leases and not self._leases.get(node):
             return
         self._leases[node] = leases
-        all_nodes = [(name, lease) for name, found in self._leases.items() for lease in found]
+        all_nodes = [(name, lease) for name in self._nodes for lease in self._leases.get(name, ())]
         seen = {one.id: one for one in merged(all_nodes, self._clock.wall())}
         before = self._other_hands
         self._other_hands = {
