@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import functools
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from types import TracebackType
 from typing import Self
 
@@ -22,7 +22,8 @@ from pdtui.topology.model import Node, Topology
 class Connections:
     """An async context: inside it every node has a link that keeps itself up."""
 
-    def __init__(self, topology: Topology, *, clock: Clock) -> None:
+    def __init__(self, topology: Topology, *, clock: Clock, only: Collection[str] = ()) -> None:
+        """Prepare links to all nodes, or to those named in `only`."""
         self._clock = clock
         self._handshakes = Handshakes(clock)
         self._jumps = JumpHosts(clock, self._handshakes, opened=self._hurry)
@@ -36,6 +37,7 @@ class Connections:
                 state_dir=topology.runtime.state_dir,
             )
             for node in topology.nodes.values()
+            if not only or node.name in only
         }
         self._tasks: list[asyncio.Task[None]] = []
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shlex
 from collections.abc import Mapping, Sequence
 
 HIDDEN = "***"
@@ -35,3 +36,25 @@ def redacted(argv: Sequence[str], env: Mapping[str, str]) -> tuple[tuple[str, ..
         for name, value in env.items()
     }
     return tuple(words), shown
+
+
+_ASSIGNED = re.compile(
+    r"""(\b[\w-]*(?:API[-_]?KEYS?|TOKEN|SECRET|PASSWORD|PASSWD|CREDENTIALS?)["']?\s*[=:]\s*)(?:"[^"]*"|'[^']*'|[^\s"'&;]+)"""
+    r"|(--[\w-]*(?:API[-_]?KEYS?|TOKEN|SECRET|PASSWORD|PASSWD|CREDENTIALS?)\s+)[^\s\"']+"
+    r"|(\bAuthorization:\s*\w+\s+)[^\s\"']+|(://[^/\s:@]+:)[^@\s/]+(?=@)",
+    re.IGNORECASE,
+)
+
+
+def shown_command(argv: Sequence[str]) -> str:
+    """Return an operator's command as a shell line for the journal, values that look like secrets hidden.
+
+    Flags by their names, assignments (`HF_TOKEN=...`, also inside a shell line), authorization headers, passwords
+    in URLs.
+    """
+    words, _ = redacted(argv, {})
+
+    def hide(match: re.Match[str]) -> str:
+        return f"{next(filter(None, match.groups()))}{HIDDEN}"
+
+    return shlex.join(_ASSIGNED.sub(hide, word) for word in words)
