@@ -168,6 +168,8 @@ def _tell(preview: Preview) -> None:
     narrate(f"{preview.title}: {preview.consequence}")
     if preview.note:
         narrate(preview.note)
+    for warning in preview.warnings:
+        narrate(f"warning: {warning}")
 
 
 async def _line() -> str:

@@ -122,6 +122,7 @@ def _node(node: NodeStatus) -> dict[str, object]:
         "state": node.state.value,
         "error": node.error or node.tool_error,
         "remedy": node.remedy,
+        "conditions": [asdict(condition) for condition in node.conditions],
         "npus": [_npu(npu) for npu in node.npus],
     }
 
@@ -204,8 +205,12 @@ def _node_rows(nodes: Sequence[NodeStatus]) -> Iterable[Sequence[str]]:
             f"{fine}/{len(node.npus)} ok" if node.npus else "-",
             f"{100 * sum(p for p, _ in known) // sum(w for _, w in known)} %" if known else "-",
             f"{max(hot):.0f}" if hot else "-",
-            "; ".join(node.error.splitlines()) or node.tool_error,
+            "; ".join(node.error.splitlines()) or node.tool_error or _conditions(node),
         )
+
+
+def _conditions(node: NodeStatus) -> str:
+    return "; ".join(condition.message for condition in node.conditions)
 
 
 def _npu_rows(nodes: Sequence[NodeStatus]) -> Iterable[Sequence[str]]:

@@ -174,6 +174,9 @@ def npu_line(node: NodeStatus | None, npu: int | None, look: Look, width: int, n
         if node.error:
             line.add(f"{node.error}  ", look.node(node.state)).add(node.remedy, styles.key_label)
             return line.right(Line().add(f"{S.try_again}  ", styles.key), width)
+        if node.conditions and not node.tool_error:
+            line.add(f"{node.conditions[0].message}  ", styles.warning)
+            return line.add(node.conditions[0].remedy, styles.key_label)
         return line.add(node.tool_error or (S.never_polled if npu is not None else node.facts), styles.dim)
     quiet = status.verdict in (Verdict.HEALTHY, Verdict.NA)
     line.add(f"{S.npu_line.format(node=node.name, npu=status.id)}  ", styles.title)

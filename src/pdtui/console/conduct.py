@@ -61,7 +61,8 @@ class Conductor:
             self._looking = False
             self._voice.unsay(looking)
             decided: Intent | None = intent
-            if preview.dangerous or preview.blockers or preview.leases or preview.needs_name:
+            asks = preview.dangerous or preview.needs_name
+            if asks or preview.blockers or preview.warnings or preview.leases:
                 decided = await self._confirm(choices)
             if decided is None:
                 self._say(S.nothing_done)

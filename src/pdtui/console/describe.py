@@ -149,6 +149,9 @@ def describe_node(node: NodeStatus, now: float) -> list[Row]:
     rows += _field(S.node_error, node.error, "failed")
     rows += _field(S.node_error, node.tool_error, "warning")
     rows += _field(S.remedy, node.remedy, "key_label")
+    for condition in node.conditions:
+        rows += _field(S.condition, condition.message, "warning")
+        rows += _field(S.remedy, condition.remedy, "key_label")
     rows += _field(S.node_facts, node.facts)
     rows += _field(S.metric_age, _at(node.observed_at, now))
     if abs(node.clock_offset) >= 0.5:
@@ -202,7 +205,7 @@ def reasons_rows(snapshot: Snapshot, rank: RankStatus | None, node: str, npu: in
     status = snapshot.node(node)
     if status is None:
         return rows or [Row(S.nothing_selected, "dim")]
-    if status.error or status.tool_error:
+    if status.error or status.tool_error or status.conditions:
         rows += [*describe_node(status, now), BLANK]
     chosen = next((one for one in status.npus if one.id == npu), None)
     if chosen is not None:

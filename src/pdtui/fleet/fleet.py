@@ -142,7 +142,8 @@ class Fleet:
             together=self.topology.model.kind == "moe",
         )
         self._link_watchers = {
-            name: LinkWatcher(link, self.store, clock=self._clock) for name, link in self._links.items()
+            name: LinkWatcher(link, self.store, self.topology.runtime, clock=self._clock)
+            for name, link in self._links.items()
         }
         self._monitors = {
             name: NpuMonitor(link, name, self.topology, self.plan, clock=self._clock, publish=self.store.set_npus)

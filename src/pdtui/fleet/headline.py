@@ -18,10 +18,12 @@ def make_headline(
         _failed_rank(ranks, groups)
         or _unreachable_node(nodes, ranks)
         or _broken_group(groups)
+        or _no_container(nodes, ranks)
         or _sick_rank(ranks)
         or _failed_npu(nodes)
         or _unmanaged(ranks)
         or _weak_npu(nodes)
+        or _condition(nodes)
     )
 
 
@@ -115,6 +117,28 @@ def _unreachable_node(nodes: Sequence[NodeStatus], ranks: Sequence[RankStatus]) 
     return Headline(
         f"{names} unreachable since {clock_time(first.since)}: {why}{also}{behind}", first.name, "error"
     )
+
+
+def _no_container(nodes: Sequence[NodeStatus], ranks: Sequence[RankStatus]) -> Headline | None:
+    """The host answers, and where ranks run is out of reach."""
+    gone = [node for node in nodes if node.state is NodeState.CONNECTED and node.error]
+    if not gone:
+        return None
+    why = gone[0].error.splitlines()[0]
+    names = ", ".join(node.name for node in gone if node.error == gone[0].error)
+    others = sum(node.error != gone[0].error for node in gone)
+    also = f"; and {others} more" if others else ""
+    lost = sum(rank.state is RankState.LOST and rank.node in {node.name for node in gone} for rank in ranks)
+    behind = f"; {lost} ranks not seen since" if lost else ""
+    return Headline(f"{names}: {why}{also}{behind}", gone[0].name, "error")
+
+
+def _condition(nodes: Sequence[NodeStatus]) -> Headline | None:
+    found = [node for node in nodes if node.conditions]
+    if not found:
+        return None
+    more = f", and {len(found) - 1} more nodes" if len(found) > 1 else ""
+    return Headline(f"{found[0].name}{more}: {found[0].conditions[0].message}", found[0].name, "warning")
 
 
 def _reason(node: NodeStatus) -> str:

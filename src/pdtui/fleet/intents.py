@@ -90,6 +90,8 @@ class Preview:
     """What follows for the service, and how long the last start took."""
     steps: tuple[str, ...]
     blockers: tuple[Blocker, ...] = ()
+    warnings: tuple[str, ...] = ()
+    """What will hurt what is started, though nothing stands against it; with the remedy, a line each."""
     leases: tuple[LeaseStatus, ...] = ()
     """Other consoles that work on the same ranks; refused unless their leases are broken."""
     needs_name: bool = False

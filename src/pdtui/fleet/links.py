@@ -6,10 +6,12 @@ from contextlib import suppress
 
 from pdtui.clock import Clock
 from pdtui.errors import RemoteError
+from pdtui.fleet.conditions import conditions
 from pdtui.fleet.snapshot import NodeState
 from pdtui.fleet.store import Store
 from pdtui.remote.interface import Facts, LinkState, NodeLink
 from pdtui.text import clean_line
+from pdtui.topology.model import Runtime
 
 _STATES = {
     LinkState.CONNECTING: NodeState.CONNECTING,
@@ -29,8 +31,9 @@ OFFSET_INTERVAL = 60.0
 class LinkWatcher:
     """One node's connection."""
 
-    def __init__(self, link: NodeLink, store: Store, *, clock: Clock) -> None:
+    def __init__(self, link: NodeLink, store: Store, runtime: Runtime, *, clock: Clock) -> None:
         self._link = link
+        self._runtime = runtime
         self._store = store
         self._clock = clock
         self._offset_at = float("-inf")
@@ -52,7 +55,8 @@ class LinkWatcher:
 
     def _show(self) -> None:
         status = self._link.status
-        agent = self._link.rank_agent
+        agent, host = self._link.rank_agent, self._link.host_agent
+        known = self._store.nodes[self._link.name]
         self._store.update_node(
             self._link.name,
             state=_STATES[status.state],
@@ -61,7 +65,10 @@ class LinkWatcher:
             remedy=status.error.remedy if status.error is not None else "",
             attempt=status.attempt,
             next_try=status.next_try,
-            facts=_facts_line(agent.facts) if agent is not None else self._store.nodes[self._link.name].facts,
+            facts=_facts_line(agent.facts) if agent is not None else known.facts,
+            conditions=conditions(host.facts if host is not None else None, agent.facts, self._runtime)
+            if agent is not None
+            else known.conditions,
         )
 
     async def _measure(self) -> None:

@@ -165,6 +165,7 @@ def status_of(rank: RankPlan, memory: RankMemory, view: View) -> RankStatus:
         health=memory.health,
         started=view.ours(shown.started) if shown is not None and shown.run else None,
         ended=view.ours(shown.ended) if shown is not None else None,
+        gone_with=shown.gone_with if shown is not None else "",
         stopped_by=shown.stopped_by if shown is not None else "",
         stopped_at=view.ours(shown.stopped_at) if shown is not None else None,
         run=shown.run if shown is not None else 0,

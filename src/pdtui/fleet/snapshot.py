@@ -94,6 +94,16 @@ class NpuStatus:
 
 
 @dataclass(frozen=True, slots=True)
+class Condition:
+    """Something about a node that can be used and will hurt later."""
+
+    id: str
+    """Stable, one word: `logout`."""
+    message: str
+    remedy: str = ""
+
+
+@dataclass(frozen=True, slots=True)
 class NodeStatus:
     """One server as last seen."""
 
@@ -115,6 +125,7 @@ class NodeStatus:
     """One line about the machine: user, Python, where state is kept."""
     tool_error: str = ""
     """Why NPU readings are missing: a hanging or absent tool."""
+    conditions: tuple[Condition, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -174,6 +185,8 @@ class RankStatus:
     """`200`, `503`, `refused`, `timeout`; empty when not asked."""
     started: float | None = None
     ended: float | None = None
+    gone_with: Literal["", "container", "machine"] = ""
+    """What ended it without a word: its container, or its node, was stopped or restarted."""
     stopped_by: str = ""
     """Who asked last for its end, in this run or the one before; empty if nobody did."""
     stopped_at: float | None = None

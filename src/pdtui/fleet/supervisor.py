@@ -7,10 +7,12 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from itertools import count
 
 from pdtui.errors import ActionRefused, UsageError
 from pdtui.fleet.blockers import Found, find, look
+from pdtui.fleet.conditions import start_warnings
 from pdtui.fleet.crew import Crew
 from pdtui.fleet.intents import Intent, Preview, RestartRanks, StartRanks, StopRanks
 from pdtui.fleet.leases import Hold
@@ -40,9 +42,11 @@ class Supervisor:
         found = await self._blockers(scope)
         blockers = [one.blocker for one in found]
         leases = await self._crew.leases.in_the_way(self._by_node(scope))
-        return describe(
+        preview = describe(
             intent, scope, blockers, leases, self._crew.topology, self._crew.plan, self._crew.store.ranks
         )
+        nodes = [self._crew.store.nodes[name] for name in self._by_node(scope)]
+        return replace(preview, warnings=start_warnings(nodes) if scope.verb != "stop" else ())
 
     async def submit(self, intent: Intent) -> str:
         """Begin; returns the operation's id. Raises `ActionRefused`."""

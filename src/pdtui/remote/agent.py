@@ -113,6 +113,11 @@ def read_bytes(path, limit=1 << 20):
         return b""
 
 
+def read_text(path):
+    """Return a file's text; nothing when it cannot be read."""
+    return read_bytes(path, 4 << 20).decode("utf-8", "replace")
+
+
 def read_line(path):
     """Return a small file's text without its newline."""
     return read_bytes(path, 4096).decode("utf-8", "replace").strip()
@@ -186,6 +191,17 @@ def read_stat(pid):
 def ticks_now():
     """Return the time in clock ticks since boot, as the start times of processes are told."""
     return int(time.clock_gettime(7) * os.sysconf("SC_CLK_TCK"))  # 7: CLOCK_BOOTTIME, named since Python 3.7
+
+
+LIFE = getattr(read_stat(1), "start", None)
+"""When the processes that this agent sees began to be numbered, in clock ticks since boot: in a container with the
+container, so that its pids mean nothing after a restart. None where /proc hides it."""
+
+
+def same_life(record, boot):
+    """Say whether a record's pids mean processes of today; an older one has no more than its boot."""
+    began = record.get("init_start")
+    return record.get("boot_id") == boot and (began is None or LIFE is None or began == LIFE)
 
 
 def is_alive(stat, start):
@@ -287,7 +303,7 @@ class Table(object):
         pids = set(self.marked.get(marker, ()))
         keeper = None
         pid, start = number(record.get("pid")), number(record.get("start"))
-        if pid and record.get("boot_id") == boot:
+        if pid and same_life(record, boot):
             keeper = number(record.get("keeper"))
             if keeper and self.alive(keeper, record.get("keeper_start")):
                 pids.update(self.below(keeper))
@@ -311,12 +327,16 @@ def boot_time():
 
 def user_of(pid):
     """Return the name, else the number, of a process's owner."""
-    import pwd
-
     try:
-        uid = os.stat("/proc/%d" % pid).st_uid
+        return user_name(os.stat("/proc/%d" % pid).st_uid)
     except OSError:
         return ""
+
+
+def user_name(uid):
+    """Return a user's name, else the number."""
+    import pwd
+
     try:
         return pwd.getpwuid(uid).pw_name
     except KeyError:
@@ -876,7 +896,8 @@ class RankDir(object):
         if not run and not pids:
             return {"cluster": self.cluster, "rank": self.rank, "state": "none"}
         ended = load_json(folder + "/exit.json") if run else {}
-        kept = record.get("boot_id") == boot and table.alive(record.get("keeper"), record.get("keeper_start"))
+        living = same_life(record, boot)
+        kept = living and table.alive(record.get("keeper"), record.get("keeper_start"))
         if ended or not (pids or kept):
             state = "exited"
         else:
@@ -893,6 +914,7 @@ class RankDir(object):
             exit_status=ended.get("status"),
             exit_signal=ended.get("signal"),
             ended=ended.get("ended"),
+            gone_with="",
             stop_requested=bool(asked) if run else False,
             stopped_by=last.get("by"),
             stopped_at=last.get("at"),
@@ -900,6 +922,9 @@ class RankDir(object):
             log_note=read_line(folder + "/rotation") if run else "",
             processes=sorted(pids),
         )
+        if state == "exited" and not ended and not living:  # nobody was left to write it down
+            view["gone_with"] = "container" if record.get("boot_id") == boot else "machine"
+            view["ended"] = modified(folder + "/log") or None
         return view
 
     def prepare(self, run, spec, boot):
@@ -914,6 +939,8 @@ class RankDir(object):
         names = "argv env digest address api_port ports devices by hbm_before".split()
         start = {name: spec[name] for name in names if name in spec}
         start.update(format=RECORD_FORMAT, cluster=self.cluster, rank=self.rank, run=run, boot_id=boot)
+        if LIFE is not None:
+            start["init_start"] = LIFE
         write_atomically(folder + "/start.json", json.dumps(start).encode())
 
     def prune(self):
@@ -1094,7 +1121,7 @@ class Ranks(object):
             pids = table.of_rank(rank.marker, record, self.boot)
             if not pids:
                 keeper = record.get("keeper")
-                waiting = record.get("boot_id") == self.boot and table.alive(keeper, record.get("keeper_start"))
+                waiting = same_life(record, self.boot) and table.alive(keeper, record.get("keeper_start"))
                 if not waiting:
                     return killed, []
             late = time.monotonic() - begin - grace
@@ -1941,7 +1968,7 @@ class Agent(object):
     def __init__(self, reader, write, params):
         self.reader = reader
         self.sender = Sender(write)
-        self.state, self.state_error = choose_state_dir(params.get("state_dir"))
+        self.state, self.state_error = choose_state_dir(params.get("state_dir"), params.get("machine"))
         keeper = zlib.decompress(base64.b64decode(params["keeper"]))
         self.ranks = Ranks(self.state, self.state_error, keeper)
         self.ports = Ports(os.environ.get("PDTUI_ADDRESS_VIEW", ""))
@@ -2285,7 +2312,10 @@ class Agent(object):
             "state_dir": self.state,
             "state_dir_error": self.state_error,
             "in_container": is_container(),
+            "mount_namespace": namespace("mnt"),
+            "killed_at_logout": killed_at_logout(),
         }
+        facts["state_mount"], facts["state_mount_type"] = mount_of(self.state) if self.state else ("", "")
         return ("\n%s %s %s\n" % (MAGIC, nonce, json.dumps(facts))).encode()
 
     def watch(self):
@@ -2347,26 +2377,119 @@ def is_container():
     )
 
 
-def usable(base):
+def namespace(kind):
+    """Return what tells this process's namespace of a kind from others on the machine (namespaces(7))."""
+    try:
+        return os.readlink("/proc/self/ns/" + kind)
+    except OSError:
+        return ""
+
+
+def mount_of(path):
+    """Return (mount point, type of file system) of a file, from /proc/self/mountinfo (proc(5))."""
+    path, best = os.path.realpath(path), ("", "")
+    for line in read_text("/proc/self/mountinfo").split("\n"):
+        left, _, right = line.partition(" - ")
+        if not right:
+            continue
+        point = left.split(" ")[4]
+        for code, char in (("\\040", " "), ("\\011", "\t"), ("\\012", "\n"), ("\\134", "\\")):
+            point = point.replace(code, char)
+        if len(point) >= len(best[0]) and (path + "/").startswith(point.rstrip("/") + "/"):
+            best = (point, right.split(" ")[0])
+    return best
+
+
+ROOT = os.environ.get("PDTUI_ROOT_VIEW", "")
+"""Set where several nodes share this machine's files: below it are those of the node that say how logins end."""
+
+
+def logind_settings():
+    """Return {key: (value, file)} of systemd-logind's [Login] section: later files win (logind.conf(5))."""
+    places = ["/usr/lib/systemd", "/usr/local/lib/systemd", "/run/systemd", "/etc/systemd"]
+    main = [
+        path + "/logind.conf" for path in places[:2] + places[3:] if os.path.exists(ROOT + path + "/logind.conf")
+    ]
+    drop_ins = {}
+    for place in places:
+        try:
+            names = os.listdir(ROOT + place + "/logind.conf.d")
+        except OSError:
+            continue
+        drop_ins.update((name, place + "/logind.conf.d/" + name) for name in names if name.endswith(".conf"))
+    settings = {}
+    for path in main[-1:] + [drop_ins[name] for name in sorted(drop_ins)]:
+        section = ""
+        for line in read_text(ROOT + path).split("\n"):
+            key, mark, value = line.strip().partition("=")
+            if line.startswith("["):
+                section = line.strip()
+            elif mark and section == "[Login]" and not key.startswith(("#", ";")):
+                settings[key.strip()] = (value.strip(), path)
+    return settings
+
+
+def logind_says(name):
+    """Return a property of systemd-logind as busctl(1) prints it; nothing without an answer."""
+    where = ["org.freedesktop.login1", "/org/freedesktop/login1", "org.freedesktop.login1.Manager"]
+    result, blobs = run_command(Job(), ["busctl", "get-property"] + where + [name], 2.0, {}, 4096)
+    said = blobs.get("stdout", b"")
+    return said.decode("utf-8", "replace").strip() if result["status"] == 0 else ""
+
+
+def killed_at_logout():
+    """Return {user, source} when systemd-logind ends what is started here with the login's last session, else {}.
+
+    It ends everything in the session's scope (KillUserProcesses=), whatever session or user a process made itself;
+    sudo changes nothing, and lingering neither: that keeps the user's own services.
+    """
+    cgroup = read_text(ROOT + "/proc/self/cgroup")
+    found = [part.split("/") for part in cgroup.split("\n") if "/session-" in part and ".scope" in part]
+    slices = (
+        [word[5:-6] for word in found[0] if word.startswith("user-") and word.endswith(".slice")] if found else []
+    )
+    if not slices or not slices[0].isdigit():
+        return {}
+    user = user_name(int(slices[0]))
+    settings = logind_settings()
+    kill, source = settings.get("KillUserProcesses", ("", ""))
+    if not kill and not ROOT and logind_says("KillUserProcesses") == "b true":
+        kill, source = "yes", "systemd-logind"  # as it was built
+    only, excluded = settings.get("KillOnlyUsers", ("", ""))[0], settings.get("KillExcludeUsers", ("root", ""))[0]
+    spared = user in excluded.split() or (only and user not in only.split())
+    if kill.lower() not in ("1", "yes", "y", "true", "t", "on") or spared:
+        return {}
+    return {"user": user, "source": source}
+
+
+def usable(base, name):
     """Return the machine's folder below `base`, made if need be, or raise OSError.
 
     One that is there and ours is taken even when it cannot be written now: its ranks must be seen.
     """
-    path = os.path.join(base, machine_id())
+    path = os.path.join(base, name)
     make_private(path)
     info = os.stat(path)
     if info.st_uid != os.getuid() or info.st_mode & 0o022:
-        raise OSError(errno.EPERM, "belongs to somebody else, or others can write there", path)
+        owner = user_name(info.st_uid)
+        raise OSError(errno.EPERM, "belongs to %s, or others can write there" % owner, path)
     return path
 
 
-def choose_state_dir(wanted):
-    """Return (folder, why there is none): the topology's, else /var/lib/pdtui, else ~/.local/state/pdtui."""
+def choose_state_dir(wanted, host=None):
+    """Return (folder, why there is none): the topology's, else /var/lib/pdtui, else ~/.local/state/pdtui.
+
+    `host`: what the machine around this container is called. Images bring ids of their own, the same everywhere,
+    or none; but what an earlier agent has put below such a name stays there.
+    """
     candidates = [wanted] if wanted else ["/var/lib/pdtui", "~/.local/state/pdtui"]
     errors = []
     for base in candidates:
         try:
-            return usable(os.path.expanduser(base)), ""
+            base = os.path.expanduser(base)
+            old = os.path.join(base, machine_id())
+            known = bool(host) and name_is_safe(host) and not os.path.isdir(old)
+            return usable(base, host if known else machine_id()), ""
         except OSError as error:
             errors.append(describe(error))
     return "", "; ".join(errors)

@@ -112,16 +112,21 @@ class AgentClient:
         clock: Clock,
         prefix: Sequence[str] = (),
         state_dir: str | None = None,
+        machine: str = "",
+        user: str = "",
         python: str = "python3",
     ) -> AgentClient:
-        """Start an agent behind `prefix` and return its client. Raises `ConnectError`."""
-        boot = bootstrap(prefix=prefix, state_dir=state_dir, python=python)
+        """Start an agent behind `prefix` and return its client. Raises `ConnectError`.
+
+        `machine` is what the machine around a container is called, `user` who logs in.
+        """
+        boot = bootstrap(prefix=prefix, state_dir=state_dir, machine=machine, python=python)
         channel = await transport.open(boot.argv)
         try:
             async with clock.timeout(HELLO_TIMEOUT):
                 facts = await _hello(channel, boot.payload, boot.nonce)
                 if facts is None:
-                    raise bootstrap_failure(await asyncio.shield(channel.closed), prefix)
+                    raise bootstrap_failure(await asyncio.shield(channel.closed), prefix, user)
         except TimeoutError:
             channel.writer.close()
             raise ConnectError(

@@ -33,6 +33,7 @@ class Connections:
                 functools.partial(self._transport, node),
                 clock=clock,
                 sudo=node.ssh.sudo,
+                user=node.ssh.user or "",
                 container=topology.runtime.exec_prefix,
                 state_dir=topology.runtime.state_dir,
             )

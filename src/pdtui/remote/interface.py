@@ -106,6 +106,16 @@ class Facts:
     state_dir_error: str = ""
     """Why no folder is writable; ranks cannot be started then."""
     in_container: bool = False
+    mount_namespace: str = ""
+    """Tells the files that it sees from those that others see; empty where the kernel does not say."""
+    state_mount: str = ""
+    """Where the file system of `state_dir` is mounted; `/` is the root of the machine or the container."""
+    state_mount_type: str = ""
+    """Type of that file system."""
+    logout_user: str = ""
+    """The user with whose last session systemd-logind ends what is started here; empty: it does not."""
+    logout_source: str = ""
+    """The file that says so."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -205,6 +215,8 @@ class RankRecord:
     exit_status: int | None = None
     exit_signal: int | None = None
     ended: float | None = None
+    gone_with: Literal["", "container", "machine"] = ""
+    """What ended it without a word; `ended` is then when it wrote last."""
     stop_requested: bool = False
     """The end was asked for: `stopped`, not `failed`."""
     stopped_by: str = ""

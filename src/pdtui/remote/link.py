@@ -16,6 +16,8 @@ from pdtui.remote.interface import LinkState, LinkStatus, NodeAgent, Transport
 FIRST_WAIT = 1.0
 LONGEST_WAIT = 30.0
 SLOW_WAIT = 60.0
+CONTAINER_WAIT = 10.0
+"""Longest pause between two tries to get into a container: whoever has started it is waiting."""
 SLOW_KINDS = frozenset(
     {"unknown_host_key", "changed_host_key", "auth", "forbidden", "no_python", "no_container", "protocol"}
 )
@@ -32,6 +34,7 @@ class Link:
         *,
         clock: Clock,
         sudo: bool = False,
+        user: str = "",
         container: Sequence[str] = (),
         state_dir: str | None = None,
         rng: random.Random | None = None,
@@ -44,6 +47,7 @@ class Link:
         self._connect = connect
         self._clock = clock
         self._sudo = ("sudo", "-n") if sudo else ()
+        self._user = user
         self._container = tuple(container)
         self._state_dir = state_dir
         self._rng = rng or random.Random()  # noqa: S311 - jitter
@@ -143,7 +147,7 @@ class Link:
             finally:
                 _heed_cancellation()
             self._host_agent = await AgentClient.connect(
-                self._transport, clock=self._clock, prefix=self._sudo, state_dir=self._state_dir
+                self._transport, clock=self._clock, prefix=self._sudo, state_dir=self._state_dir, user=self._user
             )
             self._set(LinkState.CONNECTED)
             if self._container:
@@ -185,6 +189,8 @@ class Link:
                     clock=self._clock,
                     prefix=(*self._sudo, *self._container),
                     state_dir=self._state_dir,
+                    machine=self._host_agent.facts.machine_id if self._host_agent is not None else "",
+                    user=self._user,
                 )
                 wait = FIRST_WAIT
                 self._set(LinkState.CONNECTED)
@@ -195,7 +201,7 @@ class Link:
                 error = problem
             self._rank_agent = None
             pause = wait * self._rng.uniform(0.5, 1.0)
-            wait = min(LONGEST_WAIT, wait * 2)
+            wait = min(CONTAINER_WAIT, wait * 2)
             self._set(LinkState.CONNECTED, error=error, wait=pause)
             await self._wait(pause)
 

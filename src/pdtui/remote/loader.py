@@ -58,17 +58,24 @@ class Bootstrap:
     """Comes back in its first line, so that no banner can be taken for it."""
 
 
-def bootstrap(*, prefix: Sequence[str] = (), state_dir: str | None = None, python: str = "python3") -> Bootstrap:
-    """Return how to start an agent, behind `prefix` (sudo, docker exec) if need be."""
+def bootstrap(
+    *, prefix: Sequence[str] = (), state_dir: str | None = None, machine: str = "", python: str = "python3"
+) -> Bootstrap:
+    """Return how to start an agent, behind `prefix` (sudo, docker exec) if need be.
+
+    `machine` is the id of the machine around a container; `{id}` in the prefix becomes a word that is used once.
+    """
     program = source("agent")
     text = _LOADER.format(mark=MARK.decode(), size=len(program), digest=hashlib.sha256(program).hexdigest())
     nonce = secrets.token_hex(8)
     params: dict[str, Any] = {
         "nonce": nonce,
         "state_dir": state_dir,
+        "machine": machine or None,
         "keeper": base64.b64encode(source("keeper")).decode(),
     }
     payload = b"".join((_SPARE, MARK, b"\n", program, json.dumps(params).encode(), b"\n"))
+    prefix = tuple(word.replace("{id}", f"pdtui-{nonce}") for word in prefix)
     return Bootstrap((*prefix, python, "-u", "-c", text), payload, nonce)
 
 
@@ -97,6 +104,7 @@ def parse_facts(text: bytes) -> Facts:
     """Read the agent's first line. Raises `ConnectError` of kind `protocol`."""
     try:
         raw = json.loads(text)
+        logout = raw.get("killed_at_logout") or {}
         facts = Facts(
             protocol=int(raw["protocol"]),
             python=clean_line(str(raw["python"])),
@@ -109,8 +117,13 @@ def parse_facts(text: bytes) -> Facts:
             state_dir=clean_line(str(raw["state_dir"])),
             state_dir_error=clean_line(str(raw["state_dir_error"])),
             in_container=bool(raw["in_container"]),
+            mount_namespace=clean_line(str(raw.get("mount_namespace", ""))),
+            state_mount=clean_line(str(raw.get("state_mount", ""))),
+            state_mount_type=clean_line(str(raw.get("state_mount_type", ""))),
+            logout_user=clean_line(str(logout.get("user", ""))),
+            logout_source=clean_line(str(logout.get("source", ""))),
         )
-    except (ValueError, KeyError, TypeError, OverflowError, RecursionError) as error:
+    except (ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError) as error:
         raise ConnectError("the agent's first line is damaged", kind="protocol") from error
     if facts.protocol != PROTOCOL:
         raise ConnectError(

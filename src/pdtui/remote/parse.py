@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Literal
 
 from pdtui.remote.interface import (
     Command,
@@ -102,6 +102,7 @@ def rank_record(raw: Json) -> RankRecord:
         exit_status=whole(raw.get("exit_status")),
         exit_signal=whole(raw.get("exit_signal")),
         ended=real(ended) if ended is not None else None,
+        gone_with=_gone_with(raw.get("gone_with")),
         stop_requested=bool(raw.get("stop_requested")),
         stopped_by=text(raw.get("stopped_by")),
         stopped_at=real(asked) if asked is not None else None,
@@ -110,6 +111,10 @@ def rank_record(raw: Json) -> RankRecord:
         processes=wholes(raw.get("processes")),
         format=whole(raw.get("format")) or 0,
     )
+
+
+def _gone_with(word: object) -> Literal["", "container", "machine"]:
+    return "container" if word == "container" else "machine" if word == "machine" else ""
 
 
 def start_result(raw: Json) -> StartResult:

@@ -241,6 +241,9 @@ class ConfirmScreen(Dialog[Intent]):
                 rows.append(Row(f"{sign} {choice.label}", style, key, "key", label_width=12))
         rows.append(BLANK)
         rows += [Row(step, label=str(n), label_width=4, indent=1) for n, step in enumerate(preview.steps, 1)]
+        if preview.warnings:
+            rows += [BLANK, Row(S.warnings, "warning")]
+            rows += [row for text in preview.warnings for row in paragraphs(text, "warning", indent=2)]
         rows += self._blocker_rows(preview)
         if preview.commands:
             rows += [BLANK, Row(S.shows_commands.format(key=self._key("c")), "dim")]

@@ -274,8 +274,10 @@ class NpuGrid(RowView):
                 line.add(error, self.look.node(node.state))
             else:
                 line.add(retry, self.look.node(node.state)).add(f"  {error}" if error else "", styles.dim)
-        elif node.tool_error:
-            line.add(node.tool_error, styles.warning)
+        elif node.error:
+            line.add(node.error, styles.failed)
+        elif node.tool_error or node.conditions:
+            line.add(node.tool_error or node.conditions[0].message, styles.warning)
         else:
             line.add(_ranks_of(node), styles.dim)
 
