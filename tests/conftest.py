@@ -15,6 +15,7 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, settings
 
+from tests.support.netns import Rack, serving
 from tests.support.processes import carrying
 
 _MARK = f"PDTUI_TESTS={uuid.uuid4().hex}"
@@ -83,3 +84,11 @@ def nothing_survives(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]
             return
         assert time.monotonic() < deadline, f"still running: {left}"
         time.sleep(0.05)
+
+
+@pytest.fixture(scope="session")
+def netns_rack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Rack]:
+    """Two nodes with a network and an sshd of their own. Whoever breaks something heals it."""
+    folder = tmp_path_factory.mktemp("netns")
+    with serving(Path(__file__).parent / "sim" / "data" / "cluster.yaml", folder / "sim") as rack:
+        yield rack

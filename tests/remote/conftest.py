@@ -21,6 +21,7 @@ from pdtui.remote.transports.ssh import SshTransport
 from pdtui.topology.model import SshOptions
 from tests.remote.memory import MemoryTransport
 from tests.remote.simulated_ssh import simulated_ssh
+from tests.support.netns import Rack
 from tests.support.processes import carrying
 from tests.support.sshd import running_sshd
 from tests.support.waiting import eventually
@@ -75,7 +76,10 @@ async def ssh_transport(stack: AsyncExitStack, options: SshOptions, host: str = 
     return transport
 
 
-@pytest.fixture(params=["memory", "local", "asyncssh", pytest.param("sshd", marks=pytest.mark.sshd)])
+WAYS = ["memory", "local", "asyncssh", *(pytest.param(name, marks=pytest.mark.sshd) for name in ("sshd", "netns"))]
+
+
+@pytest.fixture(params=WAYS)
 async def transport(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Transport]:
     """Every way to a node."""
     async with AsyncExitStack() as stack:
@@ -86,6 +90,9 @@ async def transport(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIter
         elif request.param == "local":
             place = LocalTransport(CLOCK)
             stack.push_async_callback(place.close)
+        elif request.param == "netns":
+            rack: Rack = request.getfixturevalue("netns_rack")
+            place = await ssh_transport(stack, rack.options("node1"), rack.topology.nodes["node1"].host)
         else:
             folder = tmp_path / "ssh"
             folder.mkdir()
@@ -121,6 +128,22 @@ async def connect(state: Path) -> AsyncIterator[Connect]:
     for client in clients:
         await client.close()
     await local.close()
+
+
+@asynccontextmanager
+async def on_node(transport: Transport, program: str) -> AsyncIterator[list[str]]:
+    """Run a Python program where the agent runs, until its standard input ends; yields the words it says first."""
+    async with AsyncExitStack() as stack:
+        place = transport
+        if isinstance(transport, MemoryTransport):  # It knows agents only, and is this machine.
+            place = LocalTransport(CLOCK)
+            stack.push_async_callback(place.close)
+        channel = await place.open(("python3", "-u", "-c", program))
+        words = (await channel.reader.readline()).decode().split()
+        assert words, (await channel.closed).stderr
+        yield words
+        channel.writer.close()
+        await channel.closed
 
 
 @asynccontextmanager

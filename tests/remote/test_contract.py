@@ -1,4 +1,4 @@
-"""What every way to a node must do, over memory, this machine, a simulated SSH server and OpenSSH's."""
+"""What every way to a node must do: memory, this machine, a simulated SSH server, OpenSSH here and in namespaces."""
 
 from __future__ import annotations
 
@@ -17,14 +17,15 @@ from pdtui.errors import AgentError, AgentLost
 from pdtui.remote.client import AgentClient
 from pdtui.remote.interface import Command, LogChunk, ProcessState, Transport
 from pdtui.remote.transports.local import LocalTransport
-from tests.remote.conftest import CLOCK, carriers, following, spec
+from tests.remote.conftest import CLOCK, carriers, following, on_node, spec
 from tests.support.waiting import eventually
 
 
 async def test_facts_name_the_machine_and_the_folder(agent: AgentClient, state: Path) -> None:
     assert agent.facts.protocol == 1
     assert agent.facts.uid == os.getuid()
-    assert agent.facts.boot_id == Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+    told = await agent.run(Command(("sh", "-c", "cat /proc/sys/kernel/random/boot_id; uname -n")))
+    assert told.stdout.decode().split() == [agent.facts.boot_id, agent.facts.hostname]
     assert Path(agent.facts.state_dir).parent == state
     assert Path(agent.facts.state_dir).stat().st_mode & 0o777 == 0o700
 
@@ -170,12 +171,17 @@ async def test_clock_offset_of_the_same_machine_is_small(agent: AgentClient) -> 
     assert abs(await agent.clock_offset()) < 5
 
 
-async def test_ports_have_owners(agent: AgentClient) -> None:
-    server = await asyncio.start_server(lambda _r, w: w.close(), "127.0.0.1", 0)
-    async with server:
-        port = server.sockets[0].getsockname()[1]
-        found = [entry for entry in await agent.ports() if entry.port == port]
-    assert [(entry.address, entry.pid) for entry in found] == [("127.0.0.1", os.getpid())]
+LISTEN = """
+import os, socket, sys
+server = socket.create_server(("127.0.0.1", 0))
+print(server.getsockname()[1], os.getpid())
+"""
+
+
+async def test_ports_have_owners(agent: AgentClient, transport: Transport) -> None:
+    async with on_node(transport, LISTEN + "sys.stdin.read()") as (port, pid):
+        found = [entry for entry in await agent.ports() if entry.port == int(port)]
+    assert [(entry.address, entry.pid) for entry in found] == [("127.0.0.1", int(pid))]
     assert "py" in found[0].command
 
 
@@ -198,57 +204,70 @@ async def test_the_address_view_hides_other_nodes_of_one_machine(
     await local.close()
 
 
-async def test_processes_with_the_variables_that_were_asked_for(agent: AgentClient, cluster: str) -> None:
+async def test_processes_with_the_variables_that_were_asked_for(
+    agent: AgentClient, transport: Transport, cluster: str
+) -> None:
     seconds = f"1000.{os.getpid()}"  # Nobody else's.
-    child = await asyncio.create_subprocess_exec(
-        "sleep", seconds, env={"WANTED": "yes", "SECRET": "no", "MARK": f"/{cluster}/"}, start_new_session=True
-    )
-    try:
+    program = f"""
+import subprocess, sys
+variables = {{"WANTED": "yes", "SECRET": "no", "MARK": "/{cluster}/", "PATH": "/usr/bin:/bin"}}
+child = subprocess.Popen(["sleep", {seconds!r}], env=variables, start_new_session=True, stdin=subprocess.DEVNULL)
+print(child.pid)
+sys.stdin.read()
+child.kill()
+child.wait()
+"""
+    async with on_node(transport, program) as (pid,):
         found = await agent.processes(match=[seconds], env=["WANTED"])
-        assert [(p.pid, p.argv, dict(p.env)) for p in found] == [
-            (child.pid, ("sleep", seconds), {"WANTED": "yes"})
-        ]
-    finally:
-        child.kill()
-        await child.wait()
+        slept = [p for p in found if p.argv[0] == "sleep"]
+        assert [(p.pid, p.argv, dict(p.env)) for p in slept] == [(int(pid), ("sleep", seconds), {"WANTED": "yes"})]
 
 
-async def test_http_filters_metrics_on_the_node(agent: AgentClient) -> None:
-    body = b'# HELP a x\na 1\nvllm:x{m="1"} 2\nvllm:xy 3\nvllm:z_bucket{le="1"} 4\n'
-    head = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n"
+METRICS = b'# HELP a x\na 1\nvllm:x{m="1"} 2\nvllm:xy 3\nvllm:z_bucket{le="1"} 4\n'
 
-    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        await reader.readuntil(b"\r\n\r\n")
-        half = len(body) // 2
-        for piece in (head, b"%x\r\n%s\r\n" % (half, body[:half])):
-            writer.write(piece)
-        writer.write(b"%x\r\n%s\r\n0\r\n\r\n" % (len(body) - half, body[half:]))
-        await writer.drain()
-        writer.close()
+SERVE_METRICS = f"""
+import threading
+def serve():
+    body = {METRICS!r}
+    half = len(body) // 2
+    while True:
+        client, _ = server.accept()
+        while not client.recv(65536).endswith(b"\\r\\n\\r\\n"): pass
+        client.sendall(b"HTTP/1.1 200 OK\\r\\nTransfer-Encoding: chunked\\r\\n\\r\\n")
+        client.sendall(b"%x\\r\\n%s\\r\\n" % (half, body[:half]))
+        client.sendall(b"%x\\r\\n%s\\r\\n0\\r\\n\\r\\n" % (len(body) - half, body[half:]))
+        client.close()
+threading.Thread(target=serve, daemon=True).start()
+sys.stdin.read()
+"""
 
-    async with await asyncio.start_server(serve, "127.0.0.1", 0) as server:
-        port = server.sockets[0].getsockname()[1]
+
+async def test_http_filters_metrics_on_the_node(agent: AgentClient, transport: Transport) -> None:
+    async with on_node(transport, LISTEN + SERVE_METRICS) as (word, _):
+        port = int(word)
         whole = await agent.http("127.0.0.1", port, "/metrics")
         part = await agent.http("127.0.0.1", port, "/metrics", keep=["vllm:x", "vllm:z*"])
-    assert (whole.status, whole.body) == (200, body)
+    assert (whole.status, whole.body) == (200, METRICS)
     assert part.body == b'vllm:x{m="1"} 2\nvllm:z_bucket{le="1"} 4\n'
-    refused = await agent.http("127.0.0.1", port, "/health")
+
+
+async def test_http_on_a_port_where_nobody_listens(agent: AgentClient, transport: Transport) -> None:
+    bound = """
+import socket, sys
+server = socket.socket()
+server.bind(("127.0.0.1", 0))
+print(server.getsockname()[1])
+sys.stdin.read()
+"""
+    async with on_node(transport, bound) as (port,):
+        refused = await agent.http("127.0.0.1", int(port), "/health")
     assert (refused.status, refused.error) == (None, "refused")
 
 
-async def test_http_gives_up_on_a_silent_server(agent: AgentClient) -> None:
-    async def serve(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        await done.wait()
-        writer.close()
-        await writer.wait_closed()
-        gone.set()
-
-    done, gone = asyncio.Event(), asyncio.Event()
-    async with await asyncio.start_server(serve, "127.0.0.1", 0) as server:
-        port = server.sockets[0].getsockname()[1]
-        reply = await agent.http("127.0.0.1", port, "/health", timeout=0.2)
-        done.set()
-        await gone.wait()
+async def test_http_gives_up_on_a_silent_server(agent: AgentClient, transport: Transport) -> None:
+    # The kernel accepts; nobody answers.
+    async with on_node(transport, LISTEN + "sys.stdin.read()") as (port, _):
+        reply = await agent.http("127.0.0.1", int(port), "/health", timeout=0.2)
     assert (reply.status, reply.error) == (None, "timeout")
 
 
@@ -377,13 +396,23 @@ async def test_many_requests_at_once(agent: AgentClient) -> None:
     assert [int(r.stdout) for r in results] == list(range(100))
 
 
-async def test_forward_leads_to_the_port(transport: Transport) -> None:
-    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        writer.write(b"echo " + await reader.readline())
-        writer.close()
+ECHO = """
+import threading
+def serve():
+    while True:
+        client, _ = server.accept()
+        line = client.makefile("rb").readline()
+        if line:
+            client.sendall(b"echo " + line)
+        client.close()
+threading.Thread(target=serve, daemon=True).start()
+sys.stdin.read()
+"""
 
-    async with await asyncio.start_server(serve, "127.0.0.1", 0) as server:
-        host, port = await transport.forward("127.0.0.1", server.sockets[0].getsockname()[1])
+
+async def test_forward_leads_to_the_port(transport: Transport) -> None:
+    async with on_node(transport, LISTEN + ECHO) as (word, _):
+        host, port = await transport.forward("127.0.0.1", int(word))
         reader, writer = await asyncio.open_connection(host, port)
         writer.write(b"hi\n")
         assert await reader.read() == b"echo hi\n"
