@@ -24,6 +24,8 @@ from pdtui.sim.simulation import Simulation
 from pdtui.topology.load import load_checked
 from pdtui.topology.planner import make_plan
 from tests.fleet.cluster import ALL, DECODE, write_file
+from tests.sim.support import run
+from tests.support.netns import require_netns
 from tests.support.processes import carrying
 from tests.support.waiting import eventually
 
@@ -36,8 +38,13 @@ SPEED = 10.0
 class Rack:
     """A simulated cluster and what tests do to it."""
 
-    file: Path
+    simulation: Simulation
     home: Path
+
+    @property
+    def file(self) -> Path:
+        """The file that the simulation wrote."""
+        return self.simulation.topology_path
 
     def fleet(self) -> Fleet:
         topology = load_checked(self.file)
@@ -84,11 +91,13 @@ class Rack:
         return found
 
 
-@pytest.fixture
-async def rack(tmp_path: Path) -> AsyncIterator[Rack]:
+@pytest.fixture(params=["loopback", pytest.param("netns", marks=pytest.mark.sshd)])
+async def rack(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Rack]:
+    if request.param == "netns":
+        require_netns()
     source = write_file(tmp_path)
-    async with Simulation(source, tmp_path / "sim", speed=SPEED) as simulation:
-        yield Rack(simulation.topology_path, tmp_path / "home")
+    async with Simulation(source, tmp_path / "sim", speed=SPEED, network=request.param) as simulation:
+        yield Rack(simulation, tmp_path / "home")
 
 
 def states(fleet: Fleet) -> set[RankState]:
@@ -189,11 +198,14 @@ async def test_command_killed_during_a_start_leaves_ranks_that_the_next_can_stop
 
 
 async def test_taken_port_names_its_owner_and_nothing_starts(rack: Rack) -> None:
-    topology = load_checked(rack.file)
-    server = await asyncio.start_server(lambda _r, w: w.close(), topology.nodes["node3"].address, 7101)
-    async with server:
-        code, out, err = await rack.run("start")
-        assert code == 1
-        assert "port:node3:7101" in err
-        assert out == ""
+    address = rack.simulation.node("node3").machine.address
+    # It listens when its parent ends.
+    program = (
+        f"import os, socket, time; s = socket.create_server(('{address}', 7101)); os.fork() or time.sleep(999)"
+    )
+    await run(rack.simulation, f'python3 -c "{program}" < /dev/null > /dev/null 2>&1', "node3")
+    code, out, err = await rack.run("start")
+    assert code == 1
+    assert "port:node3:7101" in err
+    assert out == ""
     assert not any(rack.pids(rank) for rank in ALL)

@@ -1,4 +1,4 @@
-"""What every way to a node must do: memory, this machine, a simulated SSH server, OpenSSH here and in namespaces."""
+"""What every way to a node must do: in memory, here, over a simulated SSH server, OpenSSH's, and in namespaces."""
 
 from __future__ import annotations
 

@@ -26,12 +26,13 @@ FAST = 60.0
 async def ssh(simulation: Simulation, name: str = "node1") -> AsyncIterator[asyncssh.SSHClientConnection]:
     """Connect to a node as pdtui does: its key, its host key checked, nothing of the user's own."""
     node = simulation.node(name)
+    _, host = node.names
     async with asyncssh.connect(
-        node.machine.address,
+        host if node.network else node.machine.address,
         node.ssh.port,
         client_keys=[str(simulation.root / "ssh" / "id_ed25519")],
         known_hosts=str(simulation.root / "ssh" / "known_hosts"),
-        config=None,
+        config=[str(simulation.root / "ssh" / "config")],
         agent_path=None,
     ) as connection:
         yield connection
