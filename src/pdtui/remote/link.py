@@ -128,8 +128,13 @@ class Link:
         """Keep the connection up until cancelled."""
         try:
             while True:
-                error = await self._session()
-                await self._pause(error)
+                try:
+                    error = await self._session()
+                    # Said before what is open is closed, which takes seconds where nobody answers.
+                    longest = self._failed(error)
+                finally:
+                    await self._drop()
+                await self._pause(error, longest)
         finally:
             self._set(LinkState.CLOSED)
 
@@ -162,22 +167,21 @@ class Link:
             return ConnectError(lost.message, kind="lost")
         except ConnectError as error:
             return error
-        finally:
-            await self._drop()
 
     async def _drop(self) -> None:
-        """Close what is open."""
+        """Close what is open, to the end also when this task is cancelled meanwhile."""
         agents = [agent for agent in (self._rank_agent, self._host_agent) if agent is not None]
         transport, forwards = self._transport, list(self._forwards.values())
         self._rank_agent = self._host_agent = self._transport = None
         self._forwards.clear()
         for future in forwards:
             future.cancel()
-        await asyncio.gather(*forwards, return_exceptions=True)
-        for agent in agents:
-            await agent.close()
-        if transport is not None:
-            await transport.close()
+        closing = asyncio.ensure_future(_close(forwards, agents, transport))
+        try:
+            await asyncio.shield(closing)
+        except asyncio.CancelledError:
+            await closing
+            raise
 
     async def _keep_container(self, transport: Transport) -> None:
         """Keep an agent in the container; its absence is an error of a connected link."""
@@ -202,28 +206,45 @@ class Link:
             self._rank_agent = None
             pause = wait * self._rng.uniform(0.5, 1.0)
             wait = min(CONTAINER_WAIT, wait * 2)
+            self._hurry.clear()
             self._set(LinkState.CONNECTED, error=error, wait=pause)
             await self._wait(pause)
 
-    async def _pause(self, error: ConnectError) -> None:
-        """Wait before the next try: one second, then twice as long each time, with jitter."""
+    def _failed(self, error: ConnectError) -> float:
+        """Say that there is no connection, and why; returns the longest pause before the next try."""
         slow = error.kind in SLOW_KINDS
         attempt = self._status.attempt
         longest = SLOW_WAIT if slow else min(LONGEST_WAIT, FIRST_WAIT * 2 ** min(attempt - 1, 10))
         if self._status.state is LinkState.CONNECTED:
             longest = FIRST_WAIT
-        wait = longest * self._rng.uniform(0.5, 1.0)
         once = self._status.state in (LinkState.CONNECTED, LinkState.RECONNECTING)
         state = LinkState.FAILED if slow else LinkState.RECONNECTING if once else LinkState.CONNECTING
-        self._set(state, error=error, wait=wait)
+        self._hurry.clear()
+        self._set(state, error=error)
+        return longest
+
+    async def _pause(self, error: ConnectError, longest: float) -> None:
+        """Wait before the next try: one second, then twice as long each time, with jitter."""
+        wait = longest * self._rng.uniform(0.5, 1.0)
+        self._set(self._status.state, error=error, wait=wait)
         await self._wait(wait)
 
     async def _wait(self, seconds: float) -> None:
         """Sleep, or less when somebody is in a hurry."""
-        self._hurry.clear()
         with contextlib.suppress(TimeoutError):
             async with self._clock.timeout(seconds):
                 await self._hurry.wait()
+
+
+async def _close(
+    forwards: Sequence[asyncio.Future[tuple[str, int]]], agents: Sequence[AgentClient], transport: Transport | None
+) -> None:
+    """Close what a session has left."""
+    await asyncio.gather(*forwards, return_exceptions=True)
+    for agent in agents:
+        await agent.close()
+    if transport is not None:
+        await transport.close()
 
 
 def _heed_cancellation() -> None:

@@ -94,8 +94,9 @@ class Login:
         except TimeoutError:
             self.connection.abort()
             await self.connection.wait_closed()
-        if self.proxy is not None:
-            await self.proxy.end()
+        finally:
+            if self.proxy is not None:
+                await self.proxy.end()
 
 
 def _arguments(host: str, options: SshOptions) -> dict[str, Any]:

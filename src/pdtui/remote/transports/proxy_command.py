@@ -63,9 +63,12 @@ class ProxyCommand:
             async with self._clock.timeout(_SECONDS_TO_END):
                 await asyncio.shield(self._said)
                 await self._process.wait()
-        except TimeoutError:
+        except (TimeoutError, asyncio.CancelledError) as stopped:
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(self._process.pid, signal.SIGKILL)
+            if isinstance(stopped, asyncio.CancelledError):
+                await self._process.wait()
+                raise
         await self._process.wait()
         lines = (await self._said).strip().splitlines()
         return clean_line(lines[-1]) if lines else ""
