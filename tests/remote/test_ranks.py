@@ -258,7 +258,7 @@ async def test_killing_the_agent_during_a_start_leaves_one_rank(connect: Connect
 
 
 @pytest.mark.parametrize(
-    "garbage", [b"", b"{", b'{"pid": "x", "start": []}', b"\xff\0\xff", b"[1]", b'{"format": 99}']
+    "garbage", [b"", b"{", b'{"pid": "x", "start": []}', b"\xff\0\xff", b"[1]", b'{"format": "x"}']
 )
 async def test_a_damaged_record_is_survived(connect: Connect, cluster: str, garbage: bytes) -> None:
     agent = await connect()

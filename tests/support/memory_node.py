@@ -81,6 +81,8 @@ class MemoryNode:
     """Seconds of a start during which the rank's lock is held."""
     losing: Literal["", "request", "answer"] = ""
     """The next start or stop ends its connection: before it got there, or before its answer came back."""
+    disk_error: AgentError | None = None
+    """Why no record can be written."""
 
     def __post_init__(self) -> None:
         self.table = ProcessTable()
@@ -424,6 +426,11 @@ class MemoryAgent:
     async def ranks(self, cluster: str) -> Sequence[RankRecord]:
         await self._answer()
         return self.node.records(cluster)
+
+    async def check_state(self) -> None:
+        await self._answer()
+        if self.node.disk_error is not None:
+            raise self.node.disk_error
 
     async def ports(self) -> Sequence[Listener]:
         await self._answer()

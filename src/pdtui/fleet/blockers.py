@@ -8,12 +8,12 @@ from dataclasses import dataclass, field
 from pathlib import PurePath
 
 from pdtui.clock import Clock
-from pdtui.errors import RemoteError
+from pdtui.errors import AgentError, RemoteError
 from pdtui.fleet.intents import Blocker
 from pdtui.fleet.observation import ANY_ADDRESS
 from pdtui.fleet.snapshot import ALIVE_STATES, NodeStatus, NpuStatus, RankState, RankStatus
 from pdtui.readings.verdict import Verdict
-from pdtui.remote.interface import Listener, NodeLink, ProcessState, RankRecord
+from pdtui.remote.interface import RECORD_FORMAT, Listener, NodeLink, ProcessState, RankRecord
 from pdtui.topology.model import Topology
 from pdtui.topology.plan import Plan, RankPlan
 
@@ -52,6 +52,7 @@ class Look:
     error: str = ""
     remedy: str = ""
     state_dir_error: str = ""
+    state_dir_remedy: str = "set runtime.state_dir to a folder that this user may write"
     records: Mapping[str, RankRecord] = field(default_factory=dict)
     listeners: Sequence[Listener] = ()
 
@@ -67,6 +68,11 @@ async def look(link: NodeLink, cluster: str, clock: Clock) -> Look:
     try:
         async with clock.timeout(LOOK_TIMEOUT):
             records, listeners = await asyncio.gather(agent.ranks(cluster), agent.ports())
+            try:
+                await agent.check_state()
+            except AgentError as error:
+                known = {record.rank: record for record in records}
+                return Look("", "", error.message, error.remedy, known, tuple(listeners))
     except TimeoutError:
         return Look(error=f"no answer within {LOOK_TIMEOUT:.0f} s")
     except RemoteError as error:
@@ -103,6 +109,8 @@ def find(
         record = seen.records.get(rank.id)
         if record is not None and record.state in ALIVE and not restarting:
             continue
+        if record is not None and record.format > RECORD_FORMAT:
+            add(rank, _format_blocker(rank, record))
         if record is not None and record.processes and not restarting:
             add(rank, _leftover_blocker(rank, record))
         for blocker in _of_rank(rank, seen, topology, plan, nodes[rank.node], stopping):
@@ -153,7 +161,7 @@ def _of_rank(
         yield Blocker(
             f"state:{rank.node}",
             f"{rank.node} has no writable folder for records: {seen.state_dir_error}",
-            "set runtime.state_dir to a folder that this user may write",
+            seen.state_dir_remedy,
         )
         return
     yield from _ports(rank, seen, topology, plan, stopping)
@@ -250,6 +258,14 @@ def _leftover_blocker(rank: RankPlan, record: RankRecord) -> Blocker:
         f"leftover:{rank.node}:{rank.id}",
         f"processes of the last run of {rank.id} live on (pid {pids}), although its server is gone",
         f"restart {rank.id}, or stop it first: both end them",
+    )
+
+
+def _format_blocker(rank: RankPlan, record: RankRecord) -> Blocker:
+    return Blocker(
+        f"format:{rank.node}:{rank.id}",
+        f"the record of {rank.id} on {rank.node} was written by a newer pdtui (format {record.format})",
+        "start and stop it with that pdtui, or a newer one",
     )
 
 

@@ -57,11 +57,12 @@ THREADS = 128
 BACKLOG = 512  # requests that wait for a thread
 STUCK = 32  # threads that may hang in the kernel
 PATIENCE = {"read": 10.0, "ranks": 20.0, "ports": 20.0, "processes": 20.0, "start": 90.0}
-PATIENCE.update(dict.fromkeys(("journal", "journal_tail", "lease", "unlease", "leases"), 10.0))
+PATIENCE.update(dict.fromkeys(("journal", "journal_tail", "lease", "unlease", "leases", "check"), 10.0))
 FOLLOW_PATIENCE = 10.0
 LOCK_PATIENCE = 30.0
 KEEPER_PATIENCE = 20
 RUNS_KEPT = 5
+ROOM_FOR_START = 262144
 ROTATE_BYTES = 64 << 20
 PIECES_KEPT = 4
 JOURNAL_BYTES = 4 << 20
@@ -82,6 +83,9 @@ ERROR_CODES = {
     errno.EDQUOT: "disk_full",
     errno.EROFS: "read_only",
     errno.EISDIR: "not_a_file",
+    errno.ENOLCK: "no_locks",
+    errno.EOPNOTSUPP: "no_locks",
+    errno.ENOSYS: "no_locks",
 }
 
 
@@ -150,7 +154,9 @@ def fill_in(path, text):
     """Overwrite a file that the keeper made large enough at the start: works on a full disk."""
     fd = os.open(path, os.O_WRONLY | os.O_CREAT, 0o600)
     try:
-        os.pwrite(fd, text.encode().ljust(255) + b"\n", 0)
+        data = text.encode().ljust(255) + b"\n"
+        os.pwrite(fd, data, 0)
+        os.ftruncate(fd, len(data))
     finally:
         os.close(fd)
 
@@ -183,7 +189,10 @@ def read_stat(pid):
     data = read_bytes("/proc/%s/stat" % pid, 4096)
     try:
         fields = data.rsplit(b")", 1)[1].split()
-        return Stat(int(pid), fields[0].decode(), int(fields[1]), int(fields[3]), int(fields[19]))
+        state = fields[0].decode()
+        if state == "Z" and int(fields[17]) > 1:
+            state = "S"  # its first thread has ended, others have not
+        return Stat(int(pid), state, int(fields[1]), int(fields[3]), int(fields[19]))
     except (IndexError, ValueError):
         return None
 
@@ -207,6 +216,29 @@ def same_life(record, boot):
 def is_alive(stat, start):
     """Say whether `stat` is the process that started at `start`, and no zombie."""
     return stat is not None and stat.start == start and stat.state not in "ZX"
+
+
+def signal_process(pid, start, signum):
+    """Signal a process if it still is the one that began at `start` (pidfd_open(2) where this Python has it)."""
+    opener, sender = getattr(os, "pidfd_open", None), getattr(signal, "pidfd_send_signal", None)
+    fd = None
+    try:
+        if opener is not None and sender is not None:
+            try:
+                fd = opener(pid)
+            except OSError as error:
+                if error.errno == errno.ESRCH:
+                    return
+        if is_alive(read_stat(pid), start):
+            if fd is not None:
+                sender(fd, signum)
+            else:
+                os.kill(pid, signum)
+    except OSError:
+        pass
+    finally:
+        if fd is not None:
+            os.close(fd)
 
 
 def environment(pid):
@@ -267,7 +299,6 @@ class Table(object):
 
     def __init__(self, fresh=False):
         self.fresh = fresh
-        self.at = time.time()
         self.stats = {}
         for name in os.listdir("/proc"):
             if name.isdigit():
@@ -289,6 +320,15 @@ class Table(object):
         """Say whether a recorded process still runs."""
         return is_alive(self.stats.get(pid), start)
 
+    def lacks(self, record, boot):
+        """Say whether a recorded process lives that this table does not know: the record is younger."""
+        if not same_life(record, boot):
+            return False
+        pairs = [(record.get("pid"), record.get("start")), (record.get("keeper"), record.get("keeper_start"))]
+        return any(
+            number(pid) and not self.alive(pid, start) and is_alive(read_stat(pid), start) for pid, start in pairs
+        )
+
     def below(self, pid):
         """Return the descendants of a process."""
         found, todo = [], list(self.children.get(pid, ()))
@@ -299,7 +339,10 @@ class Table(object):
         return found
 
     def of_rank(self, marker, record, boot):
-        """Return the pids that belong to a rank: by descent, by session or by their variable. Never its keeper."""
+        """Return the pids that belong to a rank: by descent, by session or by their variable. Never its keeper.
+
+        After its end (`empty`) its numbers are anybody's: a session may have got one whose leader has ended too.
+        """
         pids = set(self.marked.get(marker, ()))
         keeper = None
         pid, start = number(record.get("pid")), number(record.get("start"))
@@ -311,7 +354,7 @@ class Table(object):
             if self.alive(pid, start):
                 pids.add(pid)
                 pids.update(self.below(pid))
-            if leader is None or leader.start == start:  # else the number is another session's now
+            if (leader is None and not record.get("empty")) or (leader is not None and leader.start == start):
                 pids.update(self.sessions.get(pid, ()))
         pids.discard(keeper)
         return pids - OWN
@@ -736,7 +779,12 @@ class FileLock(object):
         self.fd = None
 
     def __enter__(self):
-        self.fd = os.open(self.path, os.O_RDWR | os.O_CREAT, 0o600)
+        try:
+            self.fd = os.open(self.path, os.O_RDWR | os.O_CREAT, 0o600)
+        except OSError as error:
+            if error.errno != errno.EROFS or not os.path.exists(self.path):
+                raise
+            self.fd = os.open(self.path, os.O_RDONLY)
         until = time.monotonic() + self.patience
         while True:
             try:
@@ -745,7 +793,7 @@ class FileLock(object):
             except OSError as error:
                 if error.errno not in (errno.EWOULDBLOCK, errno.EACCES, errno.EINTR):
                     self.release()
-                    raise
+                    raise OSError(error.errno, "no lock can be had there (%s)" % error.strerror, self.path)
             if self.job.cancelled or time.monotonic() > until:
                 self.release()
                 raise Failure("locked", "%s is in use by another console" % self.what)
@@ -786,11 +834,14 @@ def lock_device(job, state, name, patience):
     raise Failure(code_of(problem), describe(problem))
 
 
+BOOT = read_line("/proc/sys/kernel/random/boot_id")
+
+
 def shared_reading(path, max_age):
     """Return a reading of another console that is not older than `max_age` seconds, or None."""
     kept = load_json(path)
     try:
-        if not 0 <= time.time() - kept["ended"] <= max_age:
+        if kept["boot_id"] != BOOT or not 0 <= time.monotonic() - kept["at"] <= max_age:
             return None
         blobs = {name: base64.b64decode(text) for name, text in kept["blobs"].items()}
         return kept["result"], blobs
@@ -802,7 +853,8 @@ def share_reading(path, result, blobs):
     """Leave a reading for other consoles; a full disk only means that they ask themselves."""
     text = {name: base64.b64encode(data).decode() for name, data in blobs.items()}
     try:
-        write_atomically(path, json.dumps({"ended": time.time(), "result": result, "blobs": text}).encode())
+        kept = {"boot_id": BOOT, "at": time.monotonic(), "result": result, "blobs": text}
+        write_atomically(path, json.dumps(kept).encode())
     except OSError:
         pass
 
@@ -839,6 +891,24 @@ def name_is_safe(name):
     return bool(name) and all(c.isalnum() or c in "-_." for c in name) and not name.startswith(".")
 
 
+class LockIfPossible(object):
+    """A rank's lock for its stop: a disk that cannot be written must not keep a rank alive."""
+
+    def __init__(self, rank, job):
+        self.rank, self.held = rank, rank.lock(job)
+
+    def __enter__(self):
+        try:
+            make_private(self.rank.path)
+            self.held.__enter__()
+        except OSError:
+            pass
+        return self
+
+    def __exit__(self, *_):
+        self.held.release()
+
+
 class RankDir(object):
     """One rank on disk, format 1:
 
@@ -846,7 +916,7 @@ class RankDir(object):
     run-N/              one start: five are kept
       start.json        what was asked for
       record.json       the same with pid, start time, keeper (written by the keeper before the rank runs)
-      exit.json         how and when it ended: blank while it runs
+      exit.json         how and when it ended: blank while it runs; `empty` when nothing of it was left
       stop.json         who asked for its end: blank if nobody did
       rotation          why the log cannot be rotated
       script, env       what runs, and the variables on top
@@ -868,10 +938,10 @@ class RankDir(object):
         return FileLock(os.path.join(self.path, "lock"), LOCK_PATIENCE, job, "rank " + self.rank)
 
     def runs(self):
-        """Return the numbers of the starts that are kept, ascending."""
+        """Return the numbers of the starts that are kept, ascending. Raises OSError when that cannot be read."""
         try:
             names = os.listdir(self.path)
-        except OSError:
+        except FileNotFoundError:
             return []
         return sorted(int(name[4:]) for name in names if name.startswith("run-") and name[4:].isdigit())
 
@@ -886,22 +956,47 @@ class RankDir(object):
                 return run, load_json(self.folder(run) + "/record.json")
         return 0, {}
 
+    def known(self, table, boot):
+        """Return (number, record) of the newest start; a damaged record is pieced together from what is left."""
+        run, record = self.newest()
+        if not run:
+            return run, record
+        folder = self.folder(run)
+        if number(record.get("pid")) is None:
+            record = dict(load_json(folder + "/start.json"), **record)
+            for pid, stat in table.stats.items():
+                if argv_of(pid, 4096)[1:5:3] == ["-I", folder]:  # python -I -S keeper.py FOLDER
+                    record.update(keeper=pid, keeper_start=stat.start, boot_id=boot, init_start=LIFE)
+        written = load_json(folder + "/exit.json")
+        if (
+            is_unknown(written)
+            and same_life(record, boot)
+            and table.alive(record.get("pid"), record.get("start"))
+        ):
+            written = {}  # noted by an agent that did not see its processes (in another container)
+        ended = written or told_by_keeper(record, table, boot)
+        return run, dict(
+            record, ended=ended, empty=bool(ended.get("empty")), unwritten=bool(ended and not written)
+        )
+
     def view(self, table, boot):
         """Return the record as the console gets it: what the disk and the process table say together."""
-        run, record = self.newest()
+        run, record = self.known(table, boot)
         folder = self.folder(run)
-        if run and modified(folder + "/record.json") > table.at - 0.1:
-            table = Table(table.fresh)  # the record is younger than the table: its processes are not in it
+        if run and table.lacks(record, boot):
+            table = Table(table.fresh)
         pids = table.of_rank(self.marker, record, boot)
         if not run and not pids:
             return {"cluster": self.cluster, "rank": self.rank, "state": "none"}
-        ended = load_json(folder + "/exit.json") if run else {}
+        ended = record["ended"] if run else {}
         living = same_life(record, boot)
         kept = living and table.alive(record.get("keeper"), record.get("keeper_start"))
         if ended or not (pids or kept):
             state = "exited"
         else:
             state = "running" if kept else "unkept"
+        if run and living and not (ended or pids or kept):
+            note_unknown_end(folder)
         asked = load_json(folder + "/stop.json") if run else {}
         last = asked or (load_json(self.folder(run - 1) + "/stop.json") if run > 1 else {})
         wanted = "pid keeper started by digest argv env api_port address ports devices hbm_before format".split()
@@ -925,7 +1020,21 @@ class RankDir(object):
         if state == "exited" and not ended and not living:  # nobody was left to write it down
             view["gone_with"] = "container" if record.get("boot_id") == boot else "machine"
             view["ended"] = modified(folder + "/log") or None
+        if run and state == "unkept":
+            view["log_note"] = view["log_note"] or "its keeper is gone"
+        if state != "exited" and table.alive(record.get("pid"), record.get("start")):
+            view["started"] = on_this_clock(record["start"], record.get("started"))
         return view
+
+    def refuse_newer(self, record):
+        """Fail for a record that a newer pdtui has written: what it means is not known here."""
+        try:
+            major = int(float(record.get("format", RECORD_FORMAT)))
+        except (TypeError, ValueError, OverflowError):
+            return
+        if major > RECORD_FORMAT:
+            text = "rank %s was started by a newer pdtui (its record has format %d, this pdtui knows %d)"
+            raise Failure("newer_format", text % (self.rank, major, RECORD_FORMAT))
 
     def prepare(self, run, spec, boot):
         """Make the folder of a new start."""
@@ -947,6 +1056,37 @@ class RankDir(object):
         """Remove all but the newest starts."""
         for run in self.runs()[:-RUNS_KEPT]:
             remove_tree(self.folder(run))
+
+
+def told_by_keeper(record, table, boot):
+    """Return an end that a keeper could not write yet: its name says it (keeper, `words_of`)."""
+    keeper, start = number(record.get("keeper")), record.get("keeper_start")
+    if not keeper or not same_life(record, boot) or not table.alive(keeper, start):
+        return {}
+    words = read_line("/proc/%d/comm" % keeper).split()
+    if len(words) != 2 or words[0][:1] not in ("X", "S") or not (words[0][1:] + words[1]).isdigit():
+        return {}
+    value, is_exit = int(words[0][1:]), words[0][0] == "X"
+    return {"status": value if is_exit else None, "signal": None if is_exit else value, "ended": float(words[1])}
+
+
+def is_unknown(ended):
+    """Say whether an end was noted that nobody saw."""
+    return bool(ended) and ended.get("status") is None and ended.get("signal") is None
+
+
+def note_unknown_end(folder):
+    """Record that a rank without a keeper is gone: how and when it ended, nobody saw."""
+    try:
+        fill_in(folder + "/exit.json", '{"status": null, "signal": null, "ended": null, "empty": true}')
+    except OSError:
+        pass  # then the next look finds the same
+
+
+def on_this_clock(ticks, recorded):
+    """Return when a process started by the wall clock of today, which may have been set since it was recorded."""
+    started = time.time() - (ticks_now() - ticks) / float(os.sysconf("SC_CLK_TCK"))
+    return recorded if isinstance(recorded, float) and abs(started - recorded) < 2.0 else started
 
 
 def remove_tree(path):
@@ -981,7 +1121,7 @@ class Ranks(object):
 
     def __init__(self, state, state_error, keeper_source):
         self.state, self.state_error, self.keeper_source = state, state_error, keeper_source
-        self.boot = read_line("/proc/sys/kernel/random/boot_id")
+        self.boot = BOOT
         self.leases = Leases(self.boot)
 
     def require_state(self):
@@ -1005,9 +1145,12 @@ class Ranks(object):
         make_private(rank.path)
         with rank.lock(job) as lock:
             self.leases.check(self.folder(spec["cluster"]), spec.get("lease"))
+            rank.refuse_newer(rank.newest()[1])
             view = rank.view(Table(fresh=True), self.boot)
             if view.get("processes"):
                 return {"outcome": "already_running", "record": view}
+            if job.cancelled:
+                raise Failure("cancelled", "the start was cancelled")
             run = max(rank.runs() or [0]) + 1
             try:
                 rank.prepare(run, spec, self.boot)
@@ -1068,12 +1211,12 @@ class Ranks(object):
         """TERM to every process of a rank, KILL after the grace period; returns when they are gone."""
         self.require_state()
         rank = RankDir(self.state, args["cluster"], args["rank"])
-        make_private(rank.path)
         told = set()
-        with rank.lock(job):
+        with LockIfPossible(rank, job):
             self.leases.check(self.folder(args["cluster"]), args.get("lease"))
-            run, record = rank.newest()
+            rank.refuse_newer(rank.newest()[1])
             table = Table(fresh=True)
+            run, record = rank.known(table, self.boot)
             pids = table.of_rank(rank.marker, record, self.boot)
             if not pids:
                 view = rank.view(table, self.boot)
@@ -1090,7 +1233,10 @@ class Ranks(object):
     def note_stop(folder, args):
         """Record that the end was asked for; an unwritable disk must not keep a rank alive."""
         try:
-            fill_in(folder + "/stop.json", json.dumps({"by": str(args.get("by", ""))[:150], "at": time.time()}))
+            by = str(args.get("by", ""))
+            while len(json.dumps(by)) > 200:  # the file has room for 255 bytes, and Chinese takes six a sign
+                by = by[: len(by) * 3 // 4]
+            fill_in(folder + "/stop.json", json.dumps({"by": by, "at": round(time.time(), 3)}))
         except OSError:
             pass
 
@@ -1102,11 +1248,7 @@ class Ranks(object):
             if stat is None or (pid, stat.start, signum) in told:
                 continue
             told.add((pid, stat.start, signum))
-            if is_alive(read_stat(pid), stat.start):
-                try:
-                    os.kill(pid, signum)
-                except OSError:
-                    pass
+            signal_process(pid, stat.start, signum)
 
     def wait_until_gone(self, job, rank, run, grace, told):
         """Look until nothing of the rank is left; returns (had to kill, survivors)."""
@@ -1115,14 +1257,14 @@ class Ranks(object):
             time.sleep(pause)
             pause = min(0.25, pause * 1.5)
             table = Table(fresh=True)
-            now, record = rank.newest()
+            now, record = rank.known(table, self.boot)
             if now != run:  # somebody has started it again: ours is gone, and what runs is not ours to stop
                 return killed, []
             pids = table.of_rank(rank.marker, record, self.boot)
             if not pids:
                 keeper = record.get("keeper")
                 waiting = same_life(record, self.boot) and table.alive(keeper, record.get("keeper_start"))
-                if not waiting:
+                if not waiting or record.get("unwritten"):
                     return killed, []
             late = time.monotonic() - begin - grace
             if late > 15:
@@ -1138,7 +1280,7 @@ class Ranks(object):
         """Return the records of all ranks of a cluster."""
         try:
             names = os.listdir(self.folder(cluster))
-        except OSError:
+        except FileNotFoundError:
             names = []
         table, ranks = Table(), set()
         for name in names:
@@ -1149,8 +1291,31 @@ class Ranks(object):
             owner, _, rank = marker.partition(":")
             if owner == cluster and rank.partition("/")[2].isdigit():
                 ranks.add(rank)
-        views = [RankDir(self.state, cluster, rank).view(table, self.boot) for rank in sorted(ranks)]
+        views = [self.look(RankDir(self.state, cluster, rank), table) for rank in sorted(ranks)]
         return [view for view in views if view["state"] != "none"]
+
+    def look(self, rank, table):
+        """Return the record of a rank; one that cannot be read hides no other, and is not free to start."""
+        try:
+            return rank.view(table, self.boot)
+        except OSError as error:
+            pids = sorted(table.of_rank(rank.marker, {}, self.boot))
+            note = "its record cannot be read: %s" % describe(error)
+            return dict(cluster=rank.cluster, rank=rank.rank, state="unkept", processes=pids, log_note=note)
+
+    def check(self):
+        """Fail unless a rank could be started as far as the folder for records goes: room, writing, locks."""
+        self.require_state()
+        path = os.path.join(self.state, "check.%d.%d" % (os.getpid(), threading.get_ident()))
+        try:
+            with FileLock(path, 0.0, Job(), path) as lock:
+                view = memoryview(bytearray(ROOM_FOR_START))
+                while view:
+                    view = view[os.write(lock.fd, view) :]
+        except OSError as error:
+            raise Failure(code_of(error), describe(OSError(error.errno, error.strerror, self.state)))
+        finally:
+            try_remove(os.unlink, path)
 
     def folder(self, cluster):
         """Return the folder of a cluster; it may not be there yet."""
@@ -2081,6 +2246,11 @@ class Agent(object):
     def do_ranks(self, request, job, args):
         """List the ranks of a cluster."""
         self.answer(request, "ok", {"ranks": self.ranks.list(args["cluster"])}, {})
+
+    def do_check(self, request, job, args):
+        """Say whether records can be written."""
+        self.ranks.check()
+        self.answer(request, "ok", {}, {})
 
     def do_ports(self, request, job, args):
         """List listening ports."""

@@ -18,7 +18,7 @@ from pdtui.clock import Clock
 from pdtui.errors import AgentError, AgentLost, ConnectError
 from pdtui.remote import parse
 from pdtui.remote.execution import AgentExecution, Part
-from pdtui.remote.failures import bootstrap_failure
+from pdtui.remote.failures import bootstrap_failure, remedy_for
 from pdtui.remote.interface import (
     Channel,
     Command,
@@ -227,8 +227,9 @@ class AgentClient:
             pending.add(str(name), base64.b64decode(piece, validate=True))
         elif "error" in frame:
             error = parse.table(frame["error"])
+            code = parse.text(error.get("code"))
             pending.parts.put_nowait(
-                AgentError(parse.text(error.get("message")), code=parse.text(error.get("code")))
+                AgentError(parse.text(error.get("message")), code=code, remedy=remedy_for(code))
             )
         else:
             n = parse.whole(frame.get("n"))
@@ -363,6 +364,10 @@ class AgentClient:
         """Return what the rank directories of a cluster say."""
         value, _ = await self.request("ranks", cluster=cluster)
         return [parse.rank_record(raw) for raw in _objects(value, "ranks")]
+
+    async def check_state(self) -> None:
+        """Return if the folder for records takes a start. Raises `AgentError` that says why it does not."""
+        await self.request("check")
 
     async def ports(self) -> Sequence[Listener]:
         """Return the listening TCP ports."""

@@ -62,6 +62,22 @@ _TROUBLES = (
 """The first that fits counts."""
 
 
+_REMEDIES = {
+    "disk_full": "free space there (df -h); old logs are in the run-N folders of ranks",
+    "read_only": "look at dmesg on the node: the file system was mounted, or went, read-only",
+    "no_locks": "set runtime.state_dir to a local disk: without locks two consoles could start a rank twice",
+    "no_state_dir": "set runtime.state_dir to a folder that this user may write",
+    "newer_format": "use the pdtui that started it, or a newer one",
+    "timeout": "look at dmesg on the node, and at its network disks",
+    "busy": "look at the node's limits on processes and threads (ulimit -u, pids.max of the container)",
+}
+
+
+def remedy_for(code: str) -> str:
+    """Return what an operator can do about an error of an agent, by its word; empty when that is not known."""
+    return _REMEDIES.get(code, "")
+
+
 def bootstrap_failure(info: ExitInfo, prefix: Sequence[str] = (), user: str = "") -> ConnectError:
     """Return why a process that should have become an agent has ended; `user` is who logs in, if known."""
     lines = [line for line in info.stderr.splitlines() if line.strip()]

@@ -432,6 +432,10 @@ class NodeAgent(Protocol):
         """Return what the rank directories of a cluster say."""
         ...
 
+    async def check_state(self) -> None:
+        """Return if the folder for records takes a start: room, writing, locks. Raises `AgentError` if not."""
+        ...
+
     async def ports(self) -> Sequence[Listener]:
         """Return the listening TCP ports."""
         ...

@@ -23,7 +23,9 @@ import time
 
 PAGE = 4096
 PIECE = 1 << 20
+PR_SET_NAME = 15
 PR_SET_CHILD_SUBREAPER = 36
+ENOENT, ENOSPC = 2, 28
 PUNCH_HOLE_KEEP_SIZE = 3
 
 
@@ -90,8 +92,8 @@ def become_rank(run, gate, log, program):
 def launch(run, program):
     """Fork the rank, record it, let it go and wait for its exec. Returns its pid and the log's descriptor."""
     log = os.open(run + "/log", os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o600)
-    fill_in(run + "/exit.json", "")
-    fill_in(run + "/stop.json", "")
+    for name in ("exit.json", "stop.json", "rotation"):
+        fill_in(run + "/" + name, "")
     gate, opener = os.pipe()
     ear, mouth = os.pipe()
     pid = os.fork()
@@ -115,7 +117,7 @@ def launch(run, program):
     return pid, log
 
 
-def rotate(run, log, begin, end, pieces):
+def rotate(run, log, begin, end):
     """Copy the log from `begin` to `end` away and free its blocks; offsets stay valid. Raises OSError."""
     path = "%s/log.%020d" % (run, begin)
     try:
@@ -136,50 +138,99 @@ def rotate(run, log, begin, end, pieces):
             raise OSError(number, os.strerror(number))
     except OSError:
         for leftover in (path + ".tmp", path):
-            if os.path.exists(leftover):
-                os.unlink(leftover)
+            remove(leftover)
         raise
-    old = sorted(name for name in os.listdir(run) if name.startswith("log.") and name[4:].isdigit())
+
+
+def remove(path):
+    """Remove a file if that is possible."""
+    try:
+        os.unlink(path)
+    except OSError:
+        pass
+
+
+def keep_newest(run, pieces):
+    """Remove all but the newest pieces of the log."""
+    try:
+        names = os.listdir(run)
+    except OSError:
+        return
+    old = sorted(name for name in names if name.startswith("log.") and name[4:].isdigit())
     for name in old[: max(0, len(old) - pieces)]:
-        os.unlink(run + "/" + name)
+        remove(run + "/" + name)
+
+
+def note(run, text):
+    """Say why the log is not rotated; the file was made large enough at the start."""
+    try:
+        fill_in(run + "/rotation", text)
+    except OSError:
+        pass
 
 
 def watch_size(run, log, limit, pieces, interval):
     """Rotate whenever the log holds more than `limit` bytes; ends where the file system refuses."""
-    begin = 0
+    begin, noted = 0, False
     while True:
         time.sleep(interval)
         size = os.fstat(log).st_size
+        if size < begin:  # somebody has emptied it: offsets begin anew, and the pieces are of other ones
+            keep_newest(run, 0)
+            begin = 0
         if size - begin <= limit:
             continue
         end = (size - limit // 4) // PAGE * PAGE
         try:
-            rotate(run, log, begin, end, pieces)
-            begin = end
+            rotate(run, log, begin, end)
         except OSError as error:
-            fill_in(run + "/rotation", "refused: %s" % error.strerror)
-            if error.errno != 28:  # a full disk may have room later; anything else stays as it is
+            note(run, "refused: %s" % error.strerror)
+            noted = True
+            if error.errno != ENOSPC:  # a full disk may have room later; anything else stays as it is
                 return
+            continue
+        begin = end
+        keep_newest(run, pieces)
+        if noted:
+            note(run, "")
+            noted = False
 
 
-def wait_for_all(run, main):
-    """Reap every descendant (orphans come here: subreaper) and record the rank's own end."""
+def words_of(status, ended):
+    """Return an end as the start of its JSON and as a name of 15 bytes: X or S, the number, the time."""
+    if os.WIFSIGNALED(status):
+        number = os.WTERMSIG(status)
+        return '{"status": null, "signal": %d, "ended": %.3f' % (number, ended), "S%d %d" % (number, ended)
+    number = os.WEXITSTATUS(status)
+    return '{"status": %d, "signal": null, "ended": %.3f' % (number, ended), "X%d %d" % (number, ended)
+
+
+def write_end(run, text):
+    """Write how the rank ended; says whether there is nothing more to do."""
+    try:
+        fill_in(run + "/exit.json", text)
+    except OSError as error:
+        return error.errno == ENOENT  # the folder is gone, and with it who would read it
+    return True
+
+
+def wait_for_all(run, main, interval):
+    """Reap every descendant (orphans come here: subreaper) and record the rank's own end.
+
+    Where the disk does not take it, this process's name tells it (proc(5), comm) until the disk does.
+    """
+    text = ""
     while True:
         try:
             pid, status = os.wait()
         except ChildProcessError:
-            return
-        if pid != main:
-            continue
-        ended = time.time()
-        if os.WIFSIGNALED(status):
-            text = '{"status": null, "signal": %d, "ended": %.3f}' % (os.WTERMSIG(status), ended)
-        else:
-            text = '{"status": %d, "signal": null, "ended": %.3f}' % (os.WEXITSTATUS(status), ended)
-        try:
-            fill_in(run + "/exit.json", text)
-        except OSError:
-            pass  # the disk went read-only: the end is then shown without a status
+            break
+        if pid == main:
+            text, name = words_of(status, time.time())
+            ctypes.CDLL(None).prctl(PR_SET_NAME, name.encode(), 0, 0, 0)
+            write_end(run, text + "}")
+    while not write_end(run, text + ', "empty": true}'):  # and nothing of this run is left
+        time.sleep(interval)
 
 
 def answer(ack, words):
@@ -215,7 +266,7 @@ def main(argv):
     import _thread
 
     _thread.start_new_thread(watch_size, (run, log, limit, pieces, interval))
-    wait_for_all(run, pid)
+    wait_for_all(run, pid, interval)
     os._exit(0)
 
 
