@@ -58,12 +58,11 @@ async def only(agent: AgentClient, cluster: str) -> RankRecord:
 async def until(agent: AgentClient, cluster: str, wanted: Callable[[RankRecord], object]) -> RankRecord:
     """Wait for a record."""
 
-    async def probe() -> RankRecord | None:
-        record = await only(agent, cluster)
-        return record if wanted(record) else None
+    async def probe() -> list[RankRecord]:
+        return [record for record in await agent.ranks(cluster) if wanted(record)]
 
-    found: RankRecord = await eventually(probe)
-    return found
+    found: list[RankRecord] = await eventually(probe)
+    return found[0]
 
 
 @asynccontextmanager
@@ -143,7 +142,8 @@ async def test_a_disk_that_goes_read_only_keeps_no_rank_alive_and_no_end_secret(
     async def written() -> bool:
         return b'"empty": true' in await agent.read_file(str(Path(first.log).with_name("exit.json")))
 
-    await eventually(written, what="the keeper writes the end as soon as it can")
+    done: bool = await eventually(written, what="the keeper writes the end as soon as it can")
+    assert done
     await eventually(lambda: not carriers(f"/{cluster}/"))
     assert (await only(agent, cluster)).exit_status == 9
 

@@ -968,11 +968,7 @@ class RankDir(object):
                 if argv_of(pid, 4096)[1:5:3] == ["-I", folder]:  # python -I -S keeper.py FOLDER
                     record.update(keeper=pid, keeper_start=stat.start, boot_id=boot, init_start=LIFE)
         written = load_json(folder + "/exit.json")
-        if (
-            is_unknown(written)
-            and same_life(record, boot)
-            and table.alive(record.get("pid"), record.get("start"))
-        ):
+        if is_unknown(written) and same_life(record, boot) and table.alive(record.get("pid"), record.get("start")):
             written = {}  # noted by an agent that did not see its processes (in another container)
         ended = written or told_by_keeper(record, table, boot)
         return run, dict(
