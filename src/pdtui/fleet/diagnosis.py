@@ -10,6 +10,7 @@ import re
 import signal
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Literal
 
 from pdtui.clock import Clock
 from pdtui.errors import AgentError, AgentLost
@@ -31,6 +32,7 @@ WINDOW = 900.0
 _LINE_LIMIT = 400
 _ILL = "npu-failed"
 _KILLED = "killed"
+_SWEPT = "swept"
 
 _EXCEPTION = re.compile(r"(?:[a-zA-Z_]\w*\.){0,8}[A-Z]\w*(?:Error|Exception|Interrupt|Exit)(?:: ?(?P<said>.*))?$")
 _OPENS_LIST = re.compile(r"validation errors? for \w+\s*$")
@@ -46,6 +48,8 @@ class RankExit:
     """Our wall clock."""
     alive: bool = False
     """It has not ended: unhealthy or stalled."""
+    gone_with: Literal["", "container", "machine"] = ""
+    """What was stopped around it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,6 +153,8 @@ def _judge(
     """Return why each rank is as it is, from what its group's logs explain."""
     clues = dict(found)
     for rank, end in exits.items():
+        if end.gone_with:
+            clues[rank] = [_swept(rank, end), *clues.get(rank, ())]
         if not clues.get(rank) and end.status is not None and end.status < 0:
             clues[rank] = [_killed(rank, end)]
     for rank, (npu, reason) in sick.items():
@@ -221,6 +227,15 @@ def _killed(rank: str, end: RankExit) -> _Clue:
         _KILLED,
         "from outside, or by the kernel for want of memory: see dmesg",
     )
+
+
+def _swept(rank: str, end: RankExit) -> _Clue:
+    """A rank whose container or node was stopped under it; nobody was left to write down how it ended."""
+    what, remedy = {
+        "container": ("its container was stopped or restarted", "the engine's events say who did it, or why"),
+        "machine": ("its node was restarted", "last -x reboot on the node says when; journalctl -b -1 may say why"),
+    }[end.gone_with or "machine"]
+    return _Clue(Weight.CAUSE, (end.ended or 0.0) - 1e12, rank, "", what, _SWEPT, remedy)
 
 
 def _ill(rank: str, npu: str, reason: Reason) -> _Clue:
@@ -366,7 +381,12 @@ class Diagnostician:
                 raise lines
             tails[other.id] = lines
         exits = {
-            other.id: RankExit(other.exit_status, other.ended, alive=other.state is not RankState.FAILED)
+            other.id: RankExit(
+                other.exit_status,
+                other.ended,
+                alive=other.state is not RankState.FAILED,
+                gone_with=other.gone_with,
+            )
             for other in (rank, *group)
         }
         nodes = self._nodes()
