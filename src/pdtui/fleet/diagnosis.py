@@ -10,7 +10,6 @@ import re
 import signal
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Literal
 
 from pdtui.clock import Clock
 from pdtui.errors import AgentError, AgentLost
@@ -22,7 +21,7 @@ from pdtui.readings.signature_table import Weight
 from pdtui.readings.signatures import match_line
 from pdtui.readings.verdict import Reason, Verdict
 from pdtui.readings.vllm_log import prefix_of, severity, stamp_of
-from pdtui.remote.interface import NodeLink
+from pdtui.remote.interface import GoneWith, NodeLink
 from pdtui.text import clean_line
 from pdtui.topology.plan import Plan, RankPlan
 
@@ -48,8 +47,8 @@ class RankExit:
     """Our wall clock."""
     alive: bool = False
     """It has not ended: unhealthy or stalled."""
-    gone_with: Literal["", "container", "machine"] = ""
-    """What was stopped around it."""
+    gone_with: GoneWith = ""
+    """What ended with it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -230,12 +229,20 @@ def _killed(rank: str, end: RankExit) -> _Clue:
 
 
 def _swept(rank: str, end: RankExit) -> _Clue:
-    """A rank whose container or node was stopped under it; nobody was left to write down how it ended."""
+    """A rank whose keeper, container or node ended with it; nobody was left to write down how it did."""
     what, remedy = {
+        "keeper": (
+            "ended together with its keeper or after it, so nobody knows how",
+            "kill -9, want of memory (dmesg -T), or the end of a login where KillUserProcesses is set",
+        ),
         "container": ("its container was stopped or restarted", "the engine's events say who did it, or why"),
-        "machine": ("its node was restarted", "last -x reboot on the node says when; journalctl -b -1 may say why"),
+        "machine": (
+            "its node was restarted",
+            "last -x reboot on the node says when; journalctl -b -1 may say why",
+        ),
     }[end.gone_with or "machine"]
-    return _Clue(Weight.CAUSE, (end.ended or 0.0) - 1e12, rank, "", what, _SWEPT, remedy)
+    weight = Weight.BROKEN if end.gone_with == "keeper" else Weight.CAUSE
+    return _Clue(weight, (end.ended or 0.0) - 1e12, rank, "", what, _SWEPT, remedy)
 
 
 def _ill(rank: str, npu: str, reason: Reason) -> _Clue:

@@ -11,6 +11,7 @@ from enum import StrEnum
 from typing import Literal
 
 from pdtui.readings.verdict import Reason, Verdict
+from pdtui.remote.interface import GoneWith
 from pdtui.topology.model import Role
 
 
@@ -185,8 +186,8 @@ class RankStatus:
     """`200`, `503`, `refused`, `timeout`; empty when not asked."""
     started: float | None = None
     ended: float | None = None
-    gone_with: Literal["", "container", "machine"] = ""
-    """What ended it without a word: its container, or its node, was stopped or restarted."""
+    gone_with: GoneWith = ""
+    """What ended with it, so that nobody wrote down how; `ended` is then when it wrote last."""
     stopped_by: str = ""
     """Who asked last for its end, in this run or the one before; empty if nobody did."""
     stopped_at: float | None = None

@@ -1013,8 +1013,9 @@ class RankDir(object):
             log_note=read_line(folder + "/rotation") if run else "",
             processes=sorted(pids),
         )
-        if state == "exited" and not ended and not living:  # nobody was left to write it down
-            view["gone_with"] = "container" if record.get("boot_id") == boot else "machine"
+        if state == "exited" and not ended:  # nobody was left to write it down
+            same_boot = record.get("boot_id") == boot
+            view["gone_with"] = "keeper" if living else "container" if same_boot else "machine"
             view["ended"] = modified(folder + "/log") or None
         if run and state == "unkept":
             view["log_note"] = view["log_note"] or "its keeper is gone"

@@ -190,6 +190,9 @@ class ProcessState(StrEnum):
     EXITED = "exited"
 
 
+GoneWith = Literal["", "keeper", "container", "machine"]
+
+
 @dataclass(frozen=True, slots=True)
 class RankRecord:
     """One rank directory as its agent reads it."""
@@ -215,8 +218,8 @@ class RankRecord:
     exit_status: int | None = None
     exit_signal: int | None = None
     ended: float | None = None
-    gone_with: Literal["", "container", "machine"] = ""
-    """What ended it without a word; `ended` is then when it wrote last."""
+    gone_with: GoneWith = ""
+    """What ended with it, or before it, so that nobody wrote down how; `ended` is then when it wrote last."""
     stop_requested: bool = False
     """The end was asked for: `stopped`, not `failed`."""
     stopped_by: str = ""

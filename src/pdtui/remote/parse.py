@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from typing import Any, Literal
+from typing import Any
 
 from pdtui.remote.interface import (
     Command,
     Completed,
+    GoneWith,
     HttpReply,
     Lease,
     LeaseClaim,
@@ -113,8 +114,9 @@ def rank_record(raw: Json) -> RankRecord:
     )
 
 
-def _gone_with(word: object) -> Literal["", "container", "machine"]:
-    return "container" if word == "container" else "machine" if word == "machine" else ""
+def _gone_with(word: object) -> GoneWith:
+    known: tuple[GoneWith, ...] = ("keeper", "container", "machine")
+    return next((one for one in known if one == word), "")
 
 
 def start_result(raw: Json) -> StartResult:

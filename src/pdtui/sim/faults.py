@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import signal
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
@@ -14,6 +15,7 @@ from pdtui.sim import container, reach
 from pdtui.sim.fault_words import one, switch
 from pdtui.sim.folder import python
 from pdtui.sim.npus import write_file
+from pdtui.sim.sshd import KILLS_AT_LOGOUT
 
 if TYPE_CHECKING:
     from pdtui.sim.simulation import SimNode, Simulation
@@ -156,6 +158,8 @@ async def _heal(simulation: Simulation, words: Sequence[str]) -> str:
     if not node.processes.running:
         await node.power_on()
     await node.ssh.allow_forwarding(allowed=True)
+    (node.folder / "etc" / "sudo").unlink(missing_ok=True)
+    await _kills_at_logout(simulation, [name, "off"])
     for word in ("down", "denied"):
         (node.machine.engine / word).unlink(missing_ok=True)
     if node.machine.container and not node.container_refused:
@@ -186,6 +190,31 @@ def _engine_switch(
         return f"the container engine of {node.name} {on_text if on else off_text}"
 
     return turn
+
+
+SUDO_WORDS = ("allow", "password", "unlisted", "tty", "missing")
+
+
+async def _sudo(simulation: Simulation, words: Sequence[str]) -> str:
+    node, how = simulation.node(words[0]), one(words[1:], *SUDO_WORDS)
+    write_file(node.folder / "etc" / "sudo", f"{how}\n")
+    return f"sudo on {node.name}: {how}"
+
+
+async def _kills_at_logout(simulation: Simulation, words: Sequence[str]) -> str:
+    node, on = simulation.node(words[0]), switch(words, 1)
+    files = {
+        KILLS_AT_LOGOUT: "[Login]\nKillUserProcesses=yes\nKillExcludeUsers=\n",
+        Path("proc", "self", "cgroup"): f"0::/user.slice/user-{os.getuid()}.slice/session-7.scope\n",
+    }
+    for name, text in files.items():
+        path = node.folder / name
+        if on:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            write_file(path, text)
+        else:
+            path.unlink(missing_ok=True)
+    return f"processes on {node.name} {'end' if on else 'do not end'} with the last login"
 
 
 async def _no_python(simulation: Simulation, words: Sequence[str]) -> str:
@@ -308,6 +337,10 @@ FAULTS: dict[str, Fault] = {
         "NODE [on|off]",
         "this user may not use the container engine",
         _engine_switch("denied", "refuses this user", "lets this user in"),
+    ),
+    "sudo": Fault(f"NODE {'|'.join(SUDO_WORDS)}", "how sudo takes this user", _sudo),
+    "kills-at-logout": Fault(
+        "NODE [on|off]", "systemd-logind ends what logins left (KillUserProcesses)", _kills_at_logout
     ),
     "crash": Fault("RANK", "SIGKILL to every process of a rank (decode/3, or NODE:PORT)", _crash),
     "die-at-start": Fault(

@@ -172,7 +172,7 @@ case $- in *i*) PS1='[{user}@{host} \\W]# ' ;; esac
 def build_node(machine: Machine) -> Npus:
     """Write a node's folder; returns its NPUs."""
     folder = machine.folder
-    for name in ("etc", "fault", "run", "tmp", "state", "npu"):
+    for name in ("etc", "fault", "run", "tmp", "state", "npu", "sudo"):
         (folder / name).mkdir(parents=True, exist_ok=True)
     machine.home.mkdir(parents=True, exist_ok=True)
     npus = Npus(folder / "npu", machine.platform, machine.server_index)
@@ -206,6 +206,7 @@ def environment(machine: Machine, user: str) -> dict[str, str]:
         "LANG": "C.UTF-8",
         "TMPDIR": str(machine.folder / "tmp"),
         "PDTUI_SIM_NODE": str(machine.folder),
+        "PDTUI_ROOT_VIEW": str(machine.folder),
     }
     if machine.address_view:
         variables["PDTUI_ADDRESS_VIEW"] = machine.address_view
@@ -253,6 +254,7 @@ def _write_tools(machine: Machine, npus: Npus) -> None:
     local = machine.folder / "usr" / "local"
     _write_tool("hccn_tool.sh", local / "Ascend" / "driver" / "tools" / "hccn_tool", values)
     _write_tool("npu_smi.sh", local / "sbin" / "npu-smi", values)
+    _write_tool("sudo.sh", local / "bin" / "sudo", values)
     for engine in ENGINES if machine.container else ():
         _write_tool("docker.sh", local / "bin" / engine, values)
     for place in {local / "bin", machine.rank_bin}:

@@ -168,6 +168,11 @@ class Init:
                     with contextlib.suppress(ProcessLookupError):
                         os.kill(pid, request["signal"])
                 self.say({"id": request["id"], "done": True})
+            elif request["op"] == "end_logins":
+                for pid in neighbours():
+                    with contextlib.suppress(ProcessLookupError):
+                        os.kill(pid, signal.SIGKILL)
+                self.say({"id": request["id"], "done": True})
             elif request["op"] == "kill_named":
                 for pid in named(request["name"]):
                     with contextlib.suppress(ProcessLookupError):
@@ -225,6 +230,17 @@ class Init:
                 os.waitpid(-1, 0)
             except (ChildProcessError, ProcessLookupError):
                 return
+
+
+def neighbours() -> list[int]:
+    """Return the pids of this pid namespace without our own and without those of containers."""
+    ours = os.readlink("/proc/self/ns/pid")
+    found: list[int] = []
+    for pid in filter(str.isdigit, os.listdir("/proc")):
+        with contextlib.suppress(OSError):
+            if int(pid) != os.getpid() and os.readlink(f"/proc/{pid}/ns/pid") == ours:
+                found.append(int(pid))
+    return found
 
 
 def named(name: str) -> list[int]:

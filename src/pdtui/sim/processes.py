@@ -171,6 +171,10 @@ class NodeProcesses:
         """Send a signal to every process of the node's own pid namespace whose program has this name."""
         await self._running().ask({"op": "kill_named", "name": name, "signal": number})
 
+    async def end_logins(self) -> None:
+        """Kill every process of the node's own pid namespace but the first; containers go on."""
+        await self._running().ask({"op": "end_logins"})
+
     async def close(self) -> None:
         """End every process of the node."""
         child, self._child = self._child, None

@@ -19,6 +19,10 @@ from pdtui.sim.session import Session
 _LOCAL_NAMES = frozenset({"localhost", "127.0.0.1", "0.0.0.0", "::1", ""})  # noqa: S104
 
 
+KILLS_AT_LOGOUT = Path("etc", "systemd", "logind.conf.d", "kill.conf")
+"""File of a node whose systemd-logind ends all processes of a user with the last login."""
+
+
 class _Connection(asyncssh.SSHServer):
     """One client."""
 
@@ -35,6 +39,7 @@ class _Connection(asyncssh.SSHServer):
     def connection_lost(self, exc: Exception | None) -> None:
         if self._connection is not None:
             self._daemon.connections.discard(self._connection)
+            self._daemon.logged_out()
 
     def connection_requested(
         self, dest_host: str, dest_port: int, orig_host: str, orig_port: int
@@ -156,6 +161,13 @@ class SshDaemon:
         self._host_key = key
         await self.kill()
         await self.listen()
+
+    def logged_out(self) -> None:
+        """After the last connection: end what logins have left behind, where the node's systemd-logind would."""
+        if not self.connections and (self.machine.folder / KILLS_AT_LOGOUT).exists() and self._processes.running:
+            task = asyncio.create_task(self._processes.end_logins())
+            self._sessions.add(task)
+            task.add_done_callback(self._sessions.discard)
 
     async def close(self) -> None:
         """Stop serving for good."""

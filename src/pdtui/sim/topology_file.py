@@ -178,7 +178,7 @@ class TopologyFile:
                 for k, v in (value.value if isinstance(value, yaml.MappingNode) else [])
                 if k.value not in {"host", "address", "ssh"}
             ]
-            ssh = _mapping({"port": str(simulated.port)})
+            ssh = _with_sudo(_mapping({"port": str(simulated.port)}), _get(value, "ssh"))
             pairs = [
                 (_scalar("host"), _scalar(simulated.host)),
                 (_scalar("address"), _scalar(simulated.address)),
@@ -187,7 +187,7 @@ class TopologyFile:
         ssh_part = _mapping(
             {"user": new.user, "key": new.key, "known_hosts": new.known_hosts, "config": new.config}
         )
-        _set(self._tree, "ssh", ssh_part, before="nodes")
+        _set(self._tree, "ssh", _with_sudo(ssh_part, _get(self._tree, "ssh")), before="nodes")
         runtime = self._part("runtime")
         if runtime is None:
             runtime = _node([])
@@ -225,6 +225,14 @@ def _set(mapping: yaml.MappingNode, name: str, value: yaml.Node, *, before: str 
             return
     place = next((i for i, (key, _) in enumerate(mapping.value) if key.value == before), len(mapping.value))
     mapping.value.insert(place, (_scalar(name), value))
+
+
+def _with_sudo(ssh: yaml.MappingNode, old: yaml.Node | None) -> yaml.MappingNode:
+    """Keep the one word about SSH that holds for a simulated node too."""
+    sudo = _get(old, "sudo")
+    if sudo is not None:
+        _set(ssh, "sudo", sudo)
+    return ssh
 
 
 def _scalar(value: object) -> yaml.ScalarNode:
