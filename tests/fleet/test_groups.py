@@ -23,7 +23,7 @@ def cluster(tmp_path: Path) -> Cluster:
 
 
 async def start(cluster: Cluster, fleet: Fleet, ids: tuple[str, ...] = ALL) -> OperationStatus:
-    return await cluster.drive(fleet.wait(await fleet.submit(StartRanks(ids))))
+    return await cluster.drive(fleet.wait(await cluster.drive(fleet.submit(StartRanks(ids)))))
 
 
 def steps(operation: OperationStatus) -> dict[str, tuple[str, str]]:
@@ -79,7 +79,7 @@ async def cancelled(cluster: Cluster, fleet: Fleet, operation: str) -> Operation
 
 
 async def test_cancelled_start_begins_nothing_more_and_says_how_each_rank_is_left(tmp_path: Path) -> None:
-    cluster = Cluster(tmp_path, start="{stagger: 20s}")
+    cluster = Cluster(tmp_path, start="{stagger: 20s, warm_up: false}")
     async with cluster.fleet() as fleet:
         operation = await fleet.submit(StartRanks(DECODE))
         await cluster.until(lambda: steps(fleet.store.operations[operation])["decode/2"][0] == "done")

@@ -32,6 +32,7 @@ from pdtui.remote.interface import (
     RankSpec,
     StartResult,
     StopResult,
+    WarmUp,
 )
 from tests.support.memory_leases import Leases
 from tests.support.memory_ranks import Behaviour, Key, ProcessTable, RankDirectories, Run
@@ -72,6 +73,8 @@ class MemoryNode:
     """Answers of ports that are not ours."""
     strangers: list[ProcessInfo] = field(default_factory=list)
     files: dict[str, bytearray] = field(default_factory=dict)
+    completions: list[tuple[str, Mapping[str, object]]] = field(default_factory=list)
+    """Warm-up requests: rank and body."""
     links: list[MemoryLink] = field(default_factory=list)
     stuck: bool = False
     """The agent answers nothing."""
@@ -299,6 +302,18 @@ class MemoryNode:
             run.told = self.clock.monotonic()
             self.ranks.settle()
 
+    async def warm_up(self, record: RankRecord, body: Mapping[str, object]) -> WarmUp:
+        """Answer a completion as a rank would, and keep the result with its run."""
+        run = self.ranks.newest((record.cluster, record.rank))
+        if run is None or run.record.run != record.run:
+            raise AgentError("it was started again meanwhile", code="conflict")
+        self.completions.append((record.rank, body))
+        run.record = replace(run.record, warm_up=WarmUp("running", at=self.wall()))
+        await self.clock.sleep(run.behaviour.warm_up_takes)
+        result = replace(run.behaviour.warm_up, at=self.wall())
+        run.record = replace(run.record, warm_up=result)
+        return result
+
     def records(self, cluster: str) -> Sequence[RankRecord]:
         """Return what the rank directories and the process table say."""
         self.ranks.settle()
@@ -456,6 +471,9 @@ class MemoryAgent:
     ) -> HttpReply:
         await self._answer()
         return self.node.http(port, path)
+
+    async def warm_up(self, record: RankRecord, body: Mapping[str, object], *, timeout: float, by: str) -> WarmUp:
+        return await self._act(lambda _: self.node.warm_up(record, body))
 
     async def follow(self, path: str, *, offset: int | None = None, tail: int = 65536) -> AsyncIterator[LogChunk]:
         await self._answer()

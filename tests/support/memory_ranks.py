@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
 
-from pdtui.remote.interface import ProcessState, RankRecord
+from pdtui.remote.interface import ProcessState, RankRecord, WarmUp
 
 Key = tuple[str, str]
 """Cluster and rank."""
@@ -28,6 +28,9 @@ class Behaviour:
     health: int | None = 200
     """Status of /health once ready; None: no answer."""
     metrics: str = ""
+    warm_up: WarmUp = WarmUp("ok", tokens=1)  # noqa: RUF009
+    """What its first completion comes to."""
+    warm_up_takes: float = 0.0
     log: str = ""
     """What it writes to its log at its start."""
 

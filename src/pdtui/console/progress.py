@@ -12,8 +12,8 @@ from pdtui.console.lines import Line
 from pdtui.console.look import Look
 from pdtui.console.strings import S, ranks_of
 from pdtui.console.timing import duration
+from pdtui.fleet.groups import how_far
 from pdtui.fleet.snapshot import LeaseStatus, OperationStatus, OperationStep
-from pdtui.readings.vllm_log import stage_step
 
 _PERCENT = re.compile(r"(?P<words>.*\S) (?P<n>\d{1,3}) %$")
 _STYLES = {"waiting": "dim", "running": "starting", "done": "good", "failed": "failed", "skipped": "dim"}
@@ -61,7 +61,7 @@ def stages(operation: OperationStatus) -> list[Stage]:
         stage.count += 1
         if percent:
             stage.percents.append(int(percent["n"]))
-    return sorted(found.values(), key=lambda one: (_ORDER.index(one.state), -stage_step(one.words), one.words))
+    return sorted(found.values(), key=lambda one: (_ORDER.index(one.state), -how_far(one.words), one.words))
 
 
 def operation_lines(operation: OperationStatus, look: Look, width: int, now: float, most: int) -> list[Line]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from pdtui.fleet.groups import RENDEZVOUS
+from pdtui.fleet.groups import RENDEZVOUS, SERVES, how_far
 from pdtui.fleet.headline import clock_time
 from pdtui.fleet.snapshot import RankState, RankStatus
 from pdtui.fleet.store import describe_state
@@ -21,7 +21,7 @@ _STEPS: Mapping[str, int] = {
     "KV cache": stage_step("KV cache"),
     "engine": stage_step("engine ready"),
     "API server": stage_step("API server"),
-    READY: 99,
+    READY: SERVES,
 }
 """What a rank has reached -> the first milestone of its log that shows it. The engine's includes graph capture."""
 
@@ -51,7 +51,7 @@ class GroupArrivals:
 
     @property
     def ready(self) -> int:
-        """Ranks that answer on /health."""
+        """Ranks that take requests."""
         return self.stages[-1].arrived
 
 
@@ -83,7 +83,7 @@ def arrivals(ranks: Sequence[RankStatus]) -> GroupArrivals:
 def _reached(rank: RankStatus) -> int:
     if rank.state in _UP or (rank.state is RankState.UNKEPT and rank.health == "200"):
         return _STEPS[READY]
-    return stage_step(rank.stage) if rank.state is RankState.STARTING else -1
+    return how_far(rank.stage) if rank.state is RankState.STARTING else -1
 
 
 def _since(rank: RankStatus) -> float:

@@ -10,6 +10,7 @@ from dataclasses import replace
 
 from pdtui.fleet.snapshot import (
     ALIVE_STATES,
+    WARM_UP,
     Death,
     GroupStatus,
     OperationStatus,
@@ -22,6 +23,10 @@ from pdtui.topology.model import Group, Role, Topology
 RENDEZVOUS = stage_step("weights")
 """The first milestone that a rank of a MoE group reaches only after its whole group has met."""
 
+_WARMING = 98
+SERVES = 99
+"""Beyond all milestones of a log: a rank that takes requests."""
+
 LATE = 60.0
 """Seconds after the last rank that serves from which on a start is no part of the same start."""
 
@@ -29,6 +34,11 @@ SECONDARY = 600.0
 """Seconds after the end of a decode rank in which what happens to prefill may be its consequence (cases 96)."""
 
 _FORMED = frozenset({RankState.READY, RankState.UNHEALTHY, RankState.STALLED})
+
+
+def how_far(stage: str) -> int:
+    """Return how far a starting rank is, for ordering: the milestones of its log, then the warm-up."""
+    return _WARMING if stage == WARM_UP else stage_step(stage)
 
 
 def group_statuses(
@@ -116,7 +126,7 @@ def _late(ranks: Sequence[RankStatus]) -> tuple[str, ...]:
 
 def _waits(rank: RankStatus) -> bool:
     """Return whether a rank starts and has not yet met its group."""
-    return rank.state is RankState.STARTING and stage_step(rank.stage) < RENDEZVOUS
+    return rank.state is RankState.STARTING and how_far(rank.stage) < RENDEZVOUS
 
 
 def _is_missing(rank: RankStatus) -> bool:

@@ -157,6 +157,8 @@ def _sick_rank(ranks: Sequence[RankStatus]) -> Headline | None:
     first = min(sick, key=_since)
     more = f", and {len(sick) - 1} more" if len(sick) > 1 else ""
     what = "requests run but no tokens come" if first.state is RankState.STALLED else f"/health {first.health}"
+    if first.state is RankState.UNHEALTHY and first.health == "200":
+        what = "answers on /health, but no request"
     since = _time("since", first)
     return Headline(f"{first.id} {first.state}{since}{more}: {what}{_diagnosed(first)}", first.id, "error")
 

@@ -7,7 +7,15 @@ from dataclasses import dataclass, field, replace
 from pathlib import PurePath
 
 from pdtui.fleet.difference import argv_difference, env_difference, literal_env
-from pdtui.fleet.snapshot import WRONG_STATES, Diagnosis, RankFlag, RankMetrics, RankState, RankStatus
+from pdtui.fleet.snapshot import (
+    WARM_UP,
+    WRONG_STATES,
+    Diagnosis,
+    RankFlag,
+    RankMetrics,
+    RankState,
+    RankStatus,
+)
 from pdtui.remote.interface import Listener, ProcessInfo, ProcessState, RankRecord
 from pdtui.topology.model import Role
 from pdtui.topology.plan import RankPlan
@@ -69,6 +77,12 @@ class RankMemory:
             self.metrics = None
 
     @property
+    def warm_up(self) -> str:
+        """What became of the first completion of this run; empty when none was sent."""
+        known = self.record.warm_up if self.record is not None else None
+        return known.state if known is not None else ""
+
+    @property
     def alive(self) -> bool:
         """Whether processes of ours run."""
         return self.record is not None and self.record.state in (ProcessState.RUNNING, ProcessState.UNKEPT)
@@ -82,6 +96,8 @@ class View:
     offset: float
     """Seconds that the node's clock is ahead."""
     stopping: bool
+    warming: bool = False
+    """It gets its first completion from here."""
     node: str = ""
     extra_flags: tuple[RankFlag, ...] = field(default=())
 
@@ -99,7 +115,7 @@ def is_foreign(listener: Listener, rank: RankPlan, cluster: str, record: RankRec
     return record is None or listener.pid is None or listener.pid not in record.processes
 
 
-def state_of(memory: RankMemory, *, stopping: bool) -> RankState:
+def state_of(memory: RankMemory, *, stopping: bool, warming: bool = False) -> RankState:
     """Return what a rank is doing, from its record, its port and its health."""
     record = memory.record
     if record is None or record.state is ProcessState.NONE:
@@ -112,6 +128,10 @@ def state_of(memory: RankMemory, *, stopping: bool) -> RankState:
         return RankState.STOPPING
     if record.state is ProcessState.UNKEPT:
         return RankState.UNKEPT
+    if memory.health == "200" and (warming or memory.warm_up == "running"):
+        return RankState.STARTING
+    if memory.health == "200" and memory.warm_up == "failed":
+        return RankState.UNHEALTHY
     if memory.health == "200":
         return RankState.STALLED if memory.stalled else RankState.READY
     if memory.health.startswith(("4", "5")):
@@ -131,8 +151,12 @@ def as_it_runs(rank: RankPlan, memory: RankMemory) -> RankPlan:
 
 def status_of(rank: RankPlan, memory: RankMemory, view: View) -> RankStatus:
     """Return a planned rank's status."""
-    state = state_of(memory, stopping=view.stopping)
+    state = state_of(memory, stopping=view.stopping, warming=view.warming)
     record = memory.record
+    stage, stage_since = memory.stage, memory.stage_since
+    if memory.health == "200":
+        known = record.warm_up if record is not None else None
+        stage, stage_since = WARM_UP, known.at if known is not None else None
     unmanaged = state is RankState.UNMANAGED
     shown = None if unmanaged else record
     _enter(memory, state, view)
@@ -156,12 +180,12 @@ def status_of(rank: RankPlan, memory: RankMemory, view: View) -> RankStatus:
         api_port=as_it_runs(rank, memory).api_port,
         state=state,
         since=memory.since,
-        stage=memory.stage if state is RankState.STARTING else "",
-        stage_since=view.ours(memory.stage_since) if state is RankState.STARTING else None,
+        stage=stage if state is RankState.STARTING else "",
+        stage_since=view.ours(stage_since) if state is RankState.STARTING else None,
         pid=_pid(memory, state),
         exit_status=_exit_status(shown) if state in (RankState.FAILED, RankState.STOPPED) else None,
         flags=tuple(flags),
-        diagnosis=memory.diagnosis if state in WRONG_STATES else None,
+        diagnosis=_diagnosis(memory) if state in WRONG_STATES else None,
         health=memory.health,
         started=view.ours(shown.started) if shown is not None and shown.run else None,
         ended=view.ours(shown.ended) if shown is not None else None,
@@ -176,6 +200,18 @@ def status_of(rank: RankPlan, memory: RankMemory, view: View) -> RankStatus:
         last_start_s=memory.last_start_s,
         log=shown.log if shown is not None else "",
     )
+
+
+def _diagnosis(memory: RankMemory) -> Diagnosis | None:
+    """Return why a rank is as it is; a failed warm-up says so first, and its log what it knows."""
+    found, record = memory.diagnosis, memory.record
+    if record is None or record.warm_up is None or memory.warm_up != "failed" or not memory.alive:
+        return found
+    words = f"its warm-up request failed: {record.warm_up.error or 'no answer'}"
+    remedy = "start it again to repeat the request; if it fails again, restart it"
+    if found is None or not found.line:
+        return Diagnosis(words, remedy=remedy)
+    return replace(found, summary=f"{words}; {found.summary}", remedy=found.remedy or remedy)
 
 
 def stray_plan(record: RankRecord, node: str, planned: bool) -> RankPlan:

@@ -123,6 +123,8 @@ class RankWatcher:
         self._stopping: set[str] = set()
         self.expecting: set[str] = set()
         """Ranks that an operation waits for; they are polled at the quick pace."""
+        self.warming: set[str] = set()
+        """Ranks that get their first completion from here, before they take requests."""
         self.answered = False
         """Whether the node has said something about its ranks."""
 
@@ -306,6 +308,11 @@ class RankWatcher:
             return
         self._metrics_at[rank.id] = now
         memory.metrics = await self._meter.read(agent, rank, rank.host) or memory.metrics
+        warm_up = memory.record.warm_up if memory.record is not None else None
+        if memory.metrics is not None and memory.metrics.local_prefill_tokens and warm_up is not None:
+            # What the warm-up had it compute itself is no sign of KV that was not pulled.
+            own = max(0.0, memory.metrics.local_prefill_tokens - warm_up.tokens)
+            memory.metrics = replace(memory.metrics, local_prefill_tokens=own)
         memory.stalled = self._meter.stalled(rank.id)
 
     def _note_stage(self, rank: RankPlan, memory: RankMemory) -> None:
@@ -324,6 +331,7 @@ class RankWatcher:
             now=now,
             offset=self._offset,
             stopping=rank.id in self._stopping,
+            warming=rank.id in self.warming,
             extra_flags=("not-in-file",) if stray else (),
         )
         was = memory.state

@@ -47,6 +47,9 @@ class RankState(StrEnum):
     """Ours, its keeper is gone."""
 
 
+WARM_UP = "warm-up"
+"""The stage of a rank that answers on /health and is not in rotation yet: its first completion is under way."""
+
 RankFlag = Literal["outdated", "not-in-file"]
 
 WRONG_STATES = frozenset({RankState.FAILED, RankState.UNHEALTHY, RankState.STALLED, RankState.LOST})

@@ -15,6 +15,7 @@ from pdtui.fleet.scope import duration
 from pdtui.fleet.snapshot import NodeStatus, RankState, RankStatus
 from pdtui.fleet.store import exit_words
 from pdtui.fleet.waiting import first_of
+from pdtui.fleet.warming import WarmingUp
 from pdtui.remote.interface import NodeAgent, RankSpec, StartResult
 from pdtui.topology.plan import RankPlan
 from pdtui.topology.script import run_script
@@ -36,6 +37,8 @@ LOOK_INTERVAL = 0.2
 
 PHASE = "start"
 
+_ENDED = frozenset({RankState.FAILED, RankState.STOPPED, RankState.STOPPING})
+
 
 class Starting:
     """One start of some ranks."""
@@ -47,6 +50,7 @@ class Starting:
         self._runs: dict[str, int] = {}
         self._since: dict[str, float] = {}
         self._failed_at: dict[str, float] = {}
+        self._warm_up = WarmingUp(crew, operation)
 
     async def run(self, ids: Sequence[str]) -> None:
         """Start these ranks and wait for them; each rank's line of the operation says what became of it."""
@@ -67,6 +71,7 @@ class Starting:
             raise
         finally:
             launching.cancel()
+            await self._warm_up.close()
             self._expect(ids, False)
         bad = operation.failed(ids)
         operation.phase(PHASE, "failed" if bad else "done", f"{len(ids) - len(bad)} of {len(ids)} ready")
@@ -117,6 +122,9 @@ class Starting:
             except RemoteError as error:
                 self._operation.rank(rank.id, "failed", f"could not be started: {error.message}")
                 return
+        failed_before = result.record.warm_up is not None and result.record.warm_up.state == "failed"
+        if result.outcome == "started" or failed_before:
+            self._warm_up.expect(rank.id, result.record)
         if result.outcome == "already_running":
             by = f" (by {result.record.by})" if result.record.by else ""
             other = "" if result.record.digest == rank.digest else ", not as in the file: restart it to change it"
@@ -168,6 +176,7 @@ class Starting:
             for rank_id in self._runs:  # Also those that are ready: one may die while others still start.
                 if operation.rank_steps[rank_id].state in ("running", "done"):
                     self._look(rank_id)
+            self._warm_up.go_on()
             self._fail_fast(ids)
             self._end_late()
             ready = sum(operation.rank_steps[rank_id].state == "done" for rank_id in ids)
@@ -205,6 +214,8 @@ class Starting:
             self._lost(rank_id, status, now)
         elif status.run < self._runs[rank_id]:
             return
+        elif self._warm_up.failed(rank_id) and status.state not in _ENDED:
+            operation.rank(rank_id, "failed", f"{self._warm_up.failed(rank_id)}; kept out of rotation")
         elif status.state in (RankState.READY, RankState.STALLED) or _serves_unkept(status):
             self._arrived(rank_id, status, now)
         elif status.state is RankState.FAILED:
@@ -223,7 +234,7 @@ class Starting:
             self._operation.rank(rank_id, "done", before)
             return
         took = f" after {duration(status.last_start_s)}" if status.last_start_s is not None else ""
-        self._operation.rank(rank_id, "done", f"ready{took}")
+        self._operation.rank(rank_id, "done", f"ready{took}{self._warm_up.note(rank_id)}")
 
     def _ended(self, rank_id: str, status: RankStatus, now: float) -> None:
         since = self._failed_at.setdefault(rank_id, now)

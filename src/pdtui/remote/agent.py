@@ -919,6 +919,7 @@ class RankDir(object):
       exit.json         how and when it ended: blank while it runs; `empty` when nothing of it was left
       stop.json         who asked for its end: blank if nobody did
       rotation          why the log cannot be rotated
+      warm-up           the completion that was sent before it took requests, and its result
       script, env       what runs, and the variables on top
       log, log.OFFSET   stdout and stderr; pieces that were rotated away, by their offset
       login.log         what the interactive shell said before the script
@@ -1011,6 +1012,7 @@ class RankDir(object):
             stopped_at=last.get("at"),
             log=folder + "/log" if run else "",
             log_note=read_line(folder + "/rotation") if run else "",
+            warm_up=warm_up_of(folder + "/warm-up") if run else {},
             processes=sorted(pids),
         )
         if state == "exited" and not ended:  # nobody was left to write it down
@@ -1084,6 +1086,16 @@ def on_this_clock(ticks, recorded):
     """Return when a process started by the wall clock of today, which may have been set since it was recorded."""
     started = time.time() - (ticks_now() - ticks) / float(os.sysconf("SC_CLK_TCK"))
     return recorded if isinstance(recorded, float) and abs(started - recorded) < 2.0 else started
+
+
+def warm_up_of(path):
+    """Return what is known of a warm-up; one that nobody ended in time is as if it had never begun."""
+    note = load_json(path)
+    begun, patience = note.get("at"), note.get("timeout")
+    timed = isinstance(begun, (int, float)) and isinstance(patience, (int, float))
+    if note.get("state") == "running" and not (timed and 0 <= time.time() - begun <= patience + 10):
+        return {}
+    return note
 
 
 def remove_tree(path):
@@ -1272,6 +1284,46 @@ class Ranks(object):
             else:
                 self.tell(table, pids, signal.SIGTERM, told)
         raise Failure("cancelled", "the stop was cancelled")
+
+    def warm_up(self, args):
+        """Send a rank a completion that somebody waits for; the result stays with its run, for every console.
+
+        What the server refuses to take (a key is asked for, another API) says nothing about its engine: skipped.
+        """
+        self.require_state()
+        rank = RankDir(self.state, args["cluster"], args["rank"])
+        run = int(args["run"])
+        path, timeout, begin = rank.folder(run) + "/warm-up", float(args["timeout"]), time.time()
+        note = {"state": "running", "at": begin, "timeout": timeout, "by": str(args.get("by", ""))[:150]}
+        if rank.newest()[0] != run:
+            raise Failure("conflict", "it was started again meanwhile")
+        self.note(path, note)
+        query = {"host": args["host"], "port": args["port"], "path": "/v1/completions"}
+        query.update(timeout=timeout, limit=65536)
+        reply, blobs = http_get(query, json.dumps(args["body"]).encode())
+        status, error, tokens = reply["status"], reply["error"], 0
+        if status == 200:
+            try:
+                tokens = int(json.loads(str(blobs["body"], "utf-8", "replace"))["usage"]["prompt_tokens"])
+                state = "ok"
+            except (ValueError, KeyError, TypeError):
+                state, error = "failed", "its answer is no completion"
+        elif status is not None:
+            state = "skipped" if 400 <= status < 500 or status == 501 else "failed"
+            error = "HTTP %d %s" % (status, str(blobs["body"][:300], "utf-8", "replace"))
+        else:
+            state = "failed"
+        note.update(state=state, error=error.strip(), tokens=tokens, seconds=round(time.time() - begin, 3))
+        self.note(path, note)
+        return note
+
+    @staticmethod
+    def note(path, value):
+        """Keep a result with a run; an unwritable disk must not be in the way of what is done."""
+        try:
+            write_atomically(path, json.dumps(value).encode())
+        except OSError:
+            pass
 
     def list(self, cluster):
         """Return the records of all ranks of a cluster."""
@@ -1499,7 +1551,7 @@ class Leases(object):
 
 
 class HttpReader(object):
-    """Just enough HTTP/1.1 for a GET to a port on this machine (RFC 9112)."""
+    """Just enough HTTP/1.1 for a request to a port on this machine (RFC 9112)."""
 
     def __init__(self, host, port, deadline, limit):
         self.deadline, self.limit = deadline, limit
@@ -1546,12 +1598,15 @@ class HttpReader(object):
             self.exactly(2)
         return body[: self.limit]
 
-    def get(self, host, path):
-        """Return (status, body)."""
+    def get(self, host, path, posted=None):
+        """Return (status, body); `posted` is JSON to send."""
         name = "[%s]" % host if ":" in host else host
-        request = "GET %s HTTP/1.1\r\nHost: %s\r\nAccept: */*\r\nConnection: close\r\n\r\n" % (path, name)
+        head = "%s %s HTTP/1.1\r\nHost: %s\r\nAccept: */*\r\nConnection: close\r\n"
+        request = head % ("GET" if posted is None else "POST", path, name)
+        if posted is not None:
+            request += "Content-Type: application/json\r\nContent-Length: %d\r\n" % len(posted)
         self.socket.settimeout(self.left())
-        self.socket.sendall(request.encode("latin-1"))
+        self.socket.sendall(request.encode("latin-1") + b"\r\n" + (posted or b""))
         lines = self.until(b"\r\n\r\n").decode("latin-1").split("\r\n")
         words = lines[0].split(None, 2)
         if len(words) < 2 or not words[0].startswith("HTTP/"):
@@ -1578,13 +1633,13 @@ def keep_metrics(body, names):
     return b"\n".join(kept) + b"\n" if kept else b""
 
 
-def http_get(args):
-    """GET from a port; returns (result, blobs). No answer is a result, not a failure."""
+def http_get(args, posted=None):
+    """GET from a port, or POST; returns (result, blobs). No answer is a result, not a failure."""
     begin = time.monotonic()
     status, body, error, reader = None, b"", "", None
     try:
         reader = HttpReader(args["host"], int(args["port"]), begin + float(args["timeout"]), int(args["limit"]))
-        status, body = reader.get(args["host"], args["path"])
+        status, body = reader.get(args["host"], args["path"], posted)
     except socket.timeout:
         error = "timeout"
     except ConnectionRefusedError:
@@ -2268,6 +2323,10 @@ class Agent(object):
         with open(args["path"], "rb", opener=lambda path, flags: os.open(path, flags | os.O_NONBLOCK)) as file:
             data = file.read(limit) or b""
         self.answer(request, "ok", {}, {"data": data})
+
+    def do_warm_up(self, request, job, args):
+        """Send a rank a short completion, and keep the result with its run."""
+        self.answer(request, "ok", self.ranks.warm_up(args), {})
 
     def do_journal(self, request, job, args):
         """Append to the journal."""

@@ -39,6 +39,7 @@ from pdtui.remote.interface import (
     StartResult,
     StopResult,
     Transport,
+    WarmUp,
 )
 from pdtui.remote.loader import bootstrap, read_hello
 
@@ -394,6 +395,21 @@ class AgentClient:
             "http", host=host, port=port, path=path, timeout=timeout, keep=list(keep), limit=limit
         )
         return parse.http_reply(value, blobs)
+
+    async def warm_up(self, record: RankRecord, body: Mapping[str, object], *, timeout: float, by: str) -> WarmUp:
+        """POST a completion to a rank and keep the result with its run."""
+        value, _ = await self.request(
+            "warm_up",
+            cluster=record.cluster,
+            rank=record.rank,
+            run=record.run,
+            host=record.address,
+            port=record.api_port,
+            body=dict(body),
+            timeout=timeout,
+            by=by,
+        )
+        return parse.warm_up(value) or WarmUp("failed", error="its agent gave no result")
 
     async def follow(self, path: str, *, offset: int | None = None, tail: int = 65536) -> AsyncIterator[LogChunk]:
         """Follow a file; one that does not exist yet is waited for."""

@@ -194,6 +194,20 @@ GoneWith = Literal["", "keeper", "container", "machine"]
 
 
 @dataclass(frozen=True, slots=True)
+class WarmUp:
+    """The completion that a rank was sent before it takes requests."""
+
+    state: Literal["running", "ok", "skipped", "failed"]
+    """skipped: the server did not take the request, which says nothing about its engine."""
+    at: float = 0.0
+    """Node's wall clock when it was sent."""
+    seconds: float = 0.0
+    error: str = ""
+    tokens: int = 0
+    """Prompt tokens that the rank computed for it."""
+
+
+@dataclass(frozen=True, slots=True)
 class RankRecord:
     """One rank directory as its agent reads it."""
 
@@ -232,6 +246,8 @@ class RankRecord:
     """Why the log grows without being rotated; empty when it is rotated."""
     processes: tuple[int, ...] = ()
     """Pids that belong to the rank now, by descent, session or its variable."""
+    warm_up: WarmUp | None = None
+    """Of this run; None: none was sent."""
     format: int = RECORD_FORMAT
 
 
@@ -458,6 +474,10 @@ class NodeAgent(Protocol):
         limit: int = 1 << 20,
     ) -> HttpReply:
         """GET from a port on the node; `keep` filters Prometheus text by metric name, on the node."""
+        ...
+
+    async def warm_up(self, record: RankRecord, body: Mapping[str, object], *, timeout: float, by: str) -> WarmUp:
+        """POST a completion to a rank and keep the result with its run. `timeout` in seconds, on the node."""
         ...
 
     def follow(self, path: str, *, offset: int | None = None, tail: int = 65536) -> AsyncIterator[LogChunk]:

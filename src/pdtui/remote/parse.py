@@ -22,6 +22,7 @@ from pdtui.remote.interface import (
     RankRecord,
     StartResult,
     StopResult,
+    WarmUp,
 )
 from pdtui.text import clean, clean_line
 
@@ -110,6 +111,7 @@ def rank_record(raw: Json) -> RankRecord:
         log=text(raw.get("log")),
         log_note=text(raw.get("log_note")),
         processes=wholes(raw.get("processes")),
+        warm_up=warm_up(table(raw.get("warm_up"))),
         format=whole(raw.get("format")) or 0,
     )
 
@@ -117,6 +119,20 @@ def rank_record(raw: Json) -> RankRecord:
 def _gone_with(word: object) -> GoneWith:
     known: tuple[GoneWith, ...] = ("keeper", "container", "machine")
     return next((one for one in known if one == word), "")
+
+
+def warm_up(raw: Json) -> WarmUp | None:
+    """Read what is known of a warm-up; None when none was sent, or of a kind that we do not know."""
+    word = raw.get("state")
+    if word not in ("running", "ok", "skipped", "failed"):
+        return None
+    return WarmUp(
+        state=word,
+        at=real(raw.get("at")),
+        seconds=real(raw.get("seconds")),
+        error=text(raw.get("error"))[:300],
+        tokens=whole(raw.get("tokens")) or 0,
+    )
 
 
 def start_result(raw: Json) -> StartResult:
