@@ -42,8 +42,10 @@ NODES_INTERVAL = 3.0
 _SPAN = re.compile(r"(\d+(?:\.\d+)?)\s*([smhd])")
 _SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
 _PLAIN = frozenset(
-    {"id", "at", "who", "from", "event", "received", "operation", "ranks", "rank", "result", "state"}
+    ("id", "at", "who", "from", "event", "received", "operation", "ranks", "rank", "node", "result", "state")
 )
+"""Fields that have a place of their own in a line, or are for programs."""
+
 Entry = Mapping[str, object]
 
 
@@ -231,8 +233,9 @@ def as_line(entry: Entry) -> str:
     origin = _text(entry.get("from"))
     who = f"{_text(entry.get('who')) or '-'}{f' ({origin})' if origin not in ('', 'local') else ''}"
     what = _text(entry.get("event"))
-    if state := _text(entry.get("state")):
-        what = f"{what}: {state}"
+    result = entry.get("result")  # Of an operation a mapping of its ranks, which are in its error as well.
+    if state := _text(entry.get("state")) or (result if isinstance(result, str) else ""):
+        what = f"{what}: {_text(state)}"
     on = in_short(ranks_of(entry)) or (f"@{_text(entry.get('node'))}" if entry.get("node") else "")
     details = [_detail(key, value) for key, value in entry.items() if key not in _PLAIN]
     return "  ".join(part for part in (when, who, what, on, "; ".join(filter(None, details))) if part)

@@ -104,7 +104,12 @@ class Commands:
     async def begin(self, place: Place, spec: ExecSpec, argv: Sequence[str]) -> Execution:
         """Return the command, ready to run; it is in the journals then. Raises `RemoteError`."""
         agent = await self._reach(place)
-        self._note(place, "exec", command=shown_command(argv)[:COMMAND_KEPT], terminal=spec.tty is not None)
+        self._note(
+            place,
+            "exec",
+            command=shown_command(argv)[:COMMAND_KEPT],
+            terminal=True if spec.tty is not None else None,
+        )
         return agent.execute(spec)
 
     def end(self, place: Place, argv: Sequence[str], result: str) -> None:

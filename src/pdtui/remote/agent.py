@@ -1929,7 +1929,7 @@ class Execution(object):
         self.agent, self.request, self.job = agent, request, job
         self.unacknowledged = 0
         self.buffer = bytearray()
-        self.input_ends = False
+        self.input_ends = self.interrupted = False
         self.changed = threading.Condition()
         self.wake, self.bell = os.pipe()
         for fd in (self.wake, self.bell):
@@ -2002,6 +2002,7 @@ class Execution(object):
         if args.get("signal") in SIGNALS:
             with self.job.lock:
                 if self.group in self.job.groups:
+                    self.interrupted = True
                     try:
                         os.killpg(self.group, args["signal"])
                     except OSError:
@@ -2095,7 +2096,8 @@ class Execution(object):
                 if ended and (not self.streams or now - quiet > LAST_WORDS or self.job.cancelled):
                     break
         finally:
-            if self.job.cancelled or not has_ended(self.process.pid):
+            # What was left in the background goes on, as with ssh; not after a Ctrl-C.
+            if self.job.cancelled or self.interrupted or not has_ended(self.process.pid):
                 kill_group(self.group)
             self.job.release(self.group)
             self.close()
