@@ -5,11 +5,13 @@ from __future__ import annotations
 import asyncio
 import getpass
 import os
+import re
 import shutil
+import signal
 import socket
 import subprocess
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -50,13 +52,37 @@ def free_port() -> int:
         return int(probe.getsockname()[1])
 
 
-@dataclass(frozen=True)
+@dataclass
 class Sshd:
     """A running server."""
 
     port: int
     folder: Path
     process: asyncio.subprocess.Process
+
+    @property
+    def log(self) -> str:
+        """What it and its sessions have said."""
+        return (self.folder / "sshd.log").read_text(encoding="utf-8", errors="replace")
+
+    @property
+    def startups(self) -> int:
+        """Connections that have not logged in yet: the listener's title has what it counts for MaxStartups."""
+        title = Path(f"/proc/{self.process.pid}/cmdline").read_bytes().decode(errors="replace")
+        found = re.search(r"(\d+) of \d+-\d+ startups", title)
+        return int(found[1]) if found else 0
+
+    async def kill(self) -> None:
+        """SIGKILL to the listener and all its sessions."""
+        victims = [self.process.pid, *_descendants(self.process.pid)]
+        for pid in victims:
+            with suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+        await self.process.wait()
+
+    async def start(self) -> None:
+        """Run again, on the same port."""
+        self.process = await _run(self.folder)
 
     @property
     def host_key(self) -> str:
@@ -76,38 +102,65 @@ class Sshd:
         )
 
 
-def _prepare(folder: Path, port: int, extra: str) -> None:
+def _descendants(root: int) -> list[int]:
+    """Return the pids below a process."""
+    parents: dict[int, int] = {}
+    for folder in Path("/proc").iterdir():
+        if folder.name.isdigit():
+            with suppress(OSError):
+                parents[int(folder.name)] = int((folder / "stat").read_bytes().rpartition(b")")[2].split()[1])
+    below = {root}
+    while grown := {pid for pid, parent in parents.items() if parent in below} - below:
+        below |= grown
+    return sorted(below - {root})
+
+
+def _prepare(folder: Path, port: int, extra: str, addresses: Sequence[str]) -> None:
     """Write keys, known_hosts and configuration."""
     make_key(folder / "host_key")
     make_key(folder / "id")
     (folder / "ssh_config").write_text("")
     shutil.copy(folder / "id.pub", folder / "authorized_keys")
     host_key = " ".join((folder / "host_key.pub").read_text().split()[:2])
-    (folder / "known_hosts").write_text(f"[127.0.0.1]:{port} {host_key}\n")
+    (folder / "known_hosts").write_text("".join(f"[{address}]:{port} {host_key}\n" for address in addresses))
     (folder / "sshd_config").write_text(
-        f"ListenAddress 127.0.0.1:{port}\nHostKey {folder}/host_key\nPidFile none\n"
+        "".join(f"ListenAddress {address}:{port}\n" for address in addresses)
+        + f"HostKey {folder}/host_key\nPidFile none\n"
         f"AuthorizedKeysFile {folder}/authorized_keys\nStrictModes no\nUsePAM no\n"
-        f"PasswordAuthentication no\nKbdInteractiveAuthentication no\nPermitRootLogin yes\nLogLevel ERROR\n"
+        f"PasswordAuthentication no\nKbdInteractiveAuthentication no\nPermitRootLogin yes\nLogLevel INFO\n"
         f"SetEnv HOME={folder}\n{extra}"
     )
 
 
-def _answers(port: int) -> bool:
-    """Say whether something listens."""
-    with socket.socket() as probe:
-        probe.settimeout(1)
-        return probe.connect_ex(("127.0.0.1", port)) == 0
+def _listens(folder: Path, since: int) -> bool:
+    """Say whether the log says so, from a place in it on: a connection would count for MaxStartups."""
+    return b"Server listening on" in (folder / "sshd.log").read_bytes()[since:]
 
 
 @asynccontextmanager
-async def running_sshd(folder: Path, *, extra: str = "") -> AsyncIterator[Sshd]:
+async def running_sshd(
+    folder: Path, *, extra: str = "", addresses: Sequence[str] = ("127.0.0.1",)
+) -> AsyncIterator[Sshd]:
     """Run sshd for the current user; `extra` is added to its configuration. Everything is gone afterwards."""
-    path = require_sshd()
+    require_sshd()
     if os.getuid() == 0:
         PRIVSEP.mkdir(mode=0o755, exist_ok=True)
     port = free_port()
-    _prepare(folder, port, extra)
-    with (folder / "sshd.log").open("wb") as log:
+    _prepare(folder, port, extra, addresses)
+    sshd = Sshd(port, folder, await _run(folder))
+    try:
+        yield sshd
+    finally:
+        if sshd.process.returncode is None:
+            sshd.process.terminate()
+        await sshd.process.wait()
+
+
+async def _run(folder: Path) -> asyncio.subprocess.Process:
+    """Start it and wait until it listens."""
+    path = require_sshd()
+    with (folder / "sshd.log").open("ab") as log:
+        since = log.tell()
         process = await asyncio.create_subprocess_exec(
             path,
             *("-D", "-e", "-f", str(folder / "sshd_config")),
@@ -115,11 +168,6 @@ async def running_sshd(folder: Path, *, extra: str = "") -> AsyncIterator[Sshd]:
             stderr=log,
             start_new_session=True,
         )
-    try:
-        await eventually(lambda: _answers(port) or process.returncode is not None, what="sshd listens")
-        assert process.returncode is None, (folder / "sshd.log").read_text()
-        yield Sshd(port, folder, process)
-    finally:
-        if process.returncode is None:
-            process.terminate()
-        await process.wait()
+    await eventually(lambda: _listens(folder, since) or process.returncode is not None, what="sshd listens")
+    assert process.returncode is None, (folder / "sshd.log").read_text()
+    return process
