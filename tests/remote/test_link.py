@@ -48,6 +48,31 @@ def failing(kind: ConnectKind, tries: list[float], clock: ManualClock) -> Callab
     return lambda: asyncio.ensure_future(connect())
 
 
+async def test_loss_is_said_before_what_is_left_is_closed_and_closed_whole_at_the_end(state: Path) -> None:
+    closing, closed = asyncio.Event(), asyncio.Event()
+
+    class Stubborn(MemoryTransport):
+        async def close(self) -> None:
+            closing.set()
+            await asyncio.sleep(0.1)
+            await super().close()
+            closed.set()
+
+    transport = Stubborn()
+
+    async def connect() -> Transport:
+        return transport
+
+    link = Link("n", connect, clock=SystemClock(), state_dir=str(state))
+    async with running(link):
+        await eventually(lambda: link.host_agent)
+        await MemoryTransport.close(transport)
+        await closing.wait()
+        assert link.status.state is LinkState.RECONNECTING
+        assert not closed.is_set()
+    assert closed.is_set()
+
+
 @pytest.mark.parametrize("refused", [True, False])
 async def test_cancellation_that_connecting_has_lost_ends_the_link(refused: bool) -> None:
     started = asyncio.Event()

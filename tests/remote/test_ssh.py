@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import os
 import shlex
 import socket
+import sys
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack
 from dataclasses import replace
@@ -14,17 +16,19 @@ from pathlib import Path
 import asyncssh
 import pytest
 
-from pdtui.errors import ConnectError
+from pdtui.errors import ConnectError, JumpHostError
 from pdtui.remote.client import AgentClient
 from pdtui.remote.interface import Command
 from pdtui.remote.transports.host_keys import accept_line
 from pdtui.remote.transports.jump_hosts import JumpHosts, split_port
-from pdtui.remote.transports.login import Handshakes
+from pdtui.remote.transports.login import SILENCE, Handshakes
 from pdtui.remote.transports.ssh import SshTransport
 from pdtui.topology.model import SshOptions
 from tests.remote.conftest import CLOCK, ssh_transport
 from tests.remote.simulated_ssh import SimulatedSsh, simulated_ssh
+from tests.support.manual_clock import ManualClock, settle
 from tests.support.sshd import make_key, require_sshd, running_sshd
+from tests.support.waiting import eventually
 
 
 @pytest.fixture
@@ -278,3 +282,153 @@ async def test_openssh_that_allows_no_session_says_maxsessions(tmp_path: Path, s
 )
 def test_split_port(text: str, parts: tuple[str, int | None]) -> None:
     assert split_port(text) == parts
+
+
+def alias(server: SimulatedSsh, folder: Path, command: str, *, name: str = "inner") -> SshOptions:
+    """Return options with which a host is reached by a ProxyCommand, as an operator's ~/.ssh/config has it."""
+    config = folder / "config"
+    config.write_text(
+        f"Host {name}\n HostName 127.0.0.1\n Port {server.port}\n User tester\n IdentityFile {folder}/ssh/id\n"
+        f" UserKnownHostsFile {folder}/ssh/known_hosts\n ProxyCommand {command}\n"
+    )
+    return SshOptions(config=config, connect_timeout=20.0)
+
+
+RELAY = """
+import socket, sys, threading, os
+connection = socket.create_connection((sys.argv[1], int(sys.argv[2])))
+def send():
+    while data := os.read(0, 65536):
+        connection.sendall(data)
+    os._exit(0)
+threading.Thread(target=send, daemon=True).start()
+while data := connection.recv(65536):
+    os.write(1, data)
+"""
+
+
+async def test_proxycommand_of_the_users_configuration(server: SimulatedSsh, tmp_path: Path, state: Path) -> None:
+    (tmp_path / "relay.py").write_text(RELAY)
+    # With the shell's words, which OpenSSH allows too; the pid shows whose session it has.
+    command = f"sh -c 'echo $$ > {tmp_path}/pid; exec {sys.executable} {tmp_path}/relay.py %h %p 2> /dev/null'"
+    options = alias(server, tmp_path, command)
+    async with AsyncExitStack() as stack:
+        transport = await ssh_transport(stack, options, "inner")
+        assert await echo(transport, state) == b"there\n"
+        assert server.logins == 1
+        pid = int((tmp_path / "pid").read_text())
+        assert os.getsid(pid) != os.getsid(0)
+    await eventually(lambda: not Path(f"/proc/{pid}").exists(), what="the proxy ends with the connection")
+
+
+@pytest.mark.parametrize(
+    ("command", "kind", "word"),
+    [
+        ("sh -c 'echo nc: connect to %h port %p failed: Connection refused >&2; exit 1'", "refused", "refused"),
+        ("sh -c 'echo ssh: Could not resolve hostname bastion >&2; exit 255'", "dns", "bastion"),
+        ("no-such-program-here %h %p", "protocol", "not found"),
+        ("sh -c 'exit 3'", "lost", "ended with status 3"),
+    ],
+)
+async def test_proxycommand_that_fails_says_why(
+    server: SimulatedSsh, tmp_path: Path, command: str, kind: str, word: str
+) -> None:
+    error = await refusal(alias(server, tmp_path, command), "inner")
+    assert error.kind == kind
+    assert word in str(error)
+
+
+async def test_proxycommand_that_says_nothing_is_given_up_and_ended(server: SimulatedSsh, tmp_path: Path) -> None:
+    command = f"sh -c 'echo $$ > {tmp_path}/pid; trap \"\" TERM; exec sleep 1000'"
+    error = await refusal(replace(alias(server, tmp_path, command), connect_timeout=0.5), "inner")
+    assert error.kind == "timeout"
+    pid = int((tmp_path / "pid").read_text())
+    assert not Path(f"/proc/{pid}").exists()
+
+
+async def test_jump_host_goes_before_a_proxycommand(server: SimulatedSsh, tmp_path: Path, state: Path) -> None:
+    async with simulated_ssh(tmp_path / "jump") as jump, AsyncExitStack() as stack:
+        both = (tmp_path / "ssh" / "known_hosts").read_text() + (tmp_path / "jump" / "known_hosts").read_text()
+        (tmp_path / "ssh" / "known_hosts").write_text(both)
+        (tmp_path / "jump" / "authorized_keys").write_bytes((tmp_path / "ssh" / "authorized_keys").read_bytes())
+        options = replace(
+            alias(server, tmp_path, "no-such-program-here"),
+            jump=f"tester@127.0.0.1:{jump.port}",
+            key=tmp_path / "ssh" / "id",
+            known_hosts=tmp_path / "ssh" / "known_hosts",
+        )
+        assert await echo(await ssh_transport(stack, options, "inner"), state) == b"there\n"
+        assert (jump.logins, server.logins) == (1, 1)
+
+
+@pytest.mark.sshd
+async def test_jump_host_without_tcp_forwarding_is_named(tmp_path: Path) -> None:
+    async with running_sshd(tmp_path, extra="AllowTcpForwarding no\n") as sshd:
+        options = replace(sshd.options, jump=f"{sshd.options.user}@127.0.0.1:{sshd.port}")
+        error = await refusal(options)
+    assert error.kind == "forbidden"
+    assert "AllowTcpForwarding" in error.remedy
+
+
+async def test_failure_of_a_jump_host_is_found_once_for_all_who_wait(server: SimulatedSsh) -> None:
+    taken = 0
+
+    async def hang_up(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        nonlocal taken
+        taken += 1
+        await asyncio.sleep(0.1)
+        writer.close()
+
+    async with await asyncio.start_server(hang_up, "127.0.0.1", 0) as dead:
+        jump = f"tester@127.0.0.1:{dead.sockets[0].getsockname()[1]}"
+        handshakes = Handshakes(CLOCK)
+        jumps = JumpHosts(CLOCK, handshakes)
+        options = replace(server.options, jump=jump)
+        results = await asyncio.gather(
+            *(
+                SshTransport.connect("127.0.0.1", options, clock=CLOCK, jumps=jumps, handshakes=handshakes)
+                for _ in range(20)
+            ),
+            return_exceptions=True,
+        )
+        await jumps.close()
+    assert {type(result) for result in results} == {JumpHostError}
+    assert taken == 1
+
+
+async def test_hosts_that_say_nothing_give_their_places_to_others() -> None:
+    clock = ManualClock()
+    handshakes = Handshakes(clock, limit=2)
+    done: list[str] = []
+
+    async def shake(name: str, *, speaks: bool, seconds: float) -> None:
+        async with handshakes.turn(lambda: speaks):
+            done.append(f"{name} begins")
+            await clock.sleep(seconds)
+        done.append(f"{name} ends")
+
+    tasks = [
+        asyncio.create_task(shake(name, speaks=speaks, seconds=seconds))
+        for name, speaks, seconds in (
+            ("hung", False, 20),
+            ("slow", True, 20),
+            ("quick", True, 1),
+            ("last", True, 1),
+        )
+    ]
+    await settle()
+    assert done == ["hung begins", "slow begins"]
+    await clock.advance(SILENCE)
+    assert done == ["hung begins", "slow begins", "quick begins"]
+    await clock.advance(1)
+    await clock.advance(1)
+    assert done[3:] == ["quick ends", "last begins", "last ends"]
+    await clock.advance(20)
+    await asyncio.gather(*tasks)
+    # No place was given back twice: two at once, and no more.
+    late = [asyncio.create_task(shake(str(n), speaks=True, seconds=1)) for n in range(3)]
+    await settle()
+    assert [line for line in done if line in ("0 begins", "1 begins", "2 begins")] == ["0 begins", "1 begins"]
+    await clock.advance(1)
+    await clock.advance(1)
+    await asyncio.gather(*late)

@@ -57,7 +57,7 @@ class ProxyCommand:
         return cls(process, ours, clock)
 
     async def end(self) -> str:
-        """End the program and return the last line that it said."""
+        """End the program and return the last line that it said, else its status where that is not 0."""
         self.connection.close()
         try:
             async with self._clock.timeout(_SECONDS_TO_END):
@@ -71,7 +71,10 @@ class ProxyCommand:
                 raise
         await self._process.wait()
         lines = (await self._said).strip().splitlines()
-        return clean_line(lines[-1]) if lines else ""
+        if lines:
+            return clean_line(lines[-1])
+        status = self._process.returncode
+        return f"the ProxyCommand ended with status {status}" if status is not None and status > 0 else ""
 
 
 async def _last_of(process: asyncio.subprocess.Process) -> str:
