@@ -6,6 +6,8 @@ from pathlib import Path
 
 import click
 
+from pdtui.fleet.intents import DRAIN
+
 file = click.argument("file", type=click.Path(path_type=Path))
 
 as_json = click.option("--json", "as_json", is_flag=True, help="Print the result as JSON.")
@@ -35,6 +37,15 @@ grace = click.option(
     show_default=True,
     metavar="SECONDS",
     help="Time between TERM and KILL.",
+)
+
+drain = click.option(
+    "--drain",
+    type=click.FloatRange(min=0),
+    default=DRAIN,
+    show_default=True,
+    metavar="SECONDS",
+    help="How long running requests have to end before TERM cuts them off.",
 )
 
 timeout = click.option(

@@ -18,24 +18,28 @@ from pdtui.fleet.intents import Breaking, RestartRanks
 @options.file
 @click.argument("targets", nargs=-1, required=True, metavar="TARGET...")
 @click.option("--only", is_flag=True, help="Only these ranks, not the whole MoE group that they belong to.")
+@click.option("--rolling", is_flag=True, help="One group after the other; the others of its role keep serving.")
 @click.option("--dry-run", is_flag=True, help="Print what would be done.")
 @options.reason
 @options.break_lease
 @options.override
 @options.confirm
 @options.grace
+@options.drain
 @options.timeout
 @options.as_json
 def command(
     file: Path,
     targets: tuple[str, ...],
     only: bool,
+    rolling: bool,
     dry_run: bool,
     reason: str,
     break_lease: str,
     override: tuple[str, ...],
     confirm: str,
     grace: float,
+    drain: float,
     timeout: float | None,
     as_json: bool,
 ) -> int:
@@ -55,6 +59,8 @@ def command(
             whole_group=not only,
             reason=reason,
             grace=grace,
+            drain=drain,
+            rolling=rolling,
             override=override,
             confirm=confirm,
             breaking=Breaking(break_lease),

@@ -21,6 +21,7 @@ from pdtui.fleet.intents import Breaking, StopRanks
 @options.break_lease
 @options.confirm
 @options.grace
+@options.drain
 @options.as_json
 def command(
     file: Path,
@@ -30,6 +31,7 @@ def command(
     break_lease: str,
     confirm: str,
     grace: float,
+    drain: float,
     as_json: bool,
 ) -> int:
     """Stop ranks of FILE: TERM, KILL after the grace period, then check processes, ports and HBM.
@@ -41,7 +43,9 @@ def command(
         ids = actions.targets_of(fleet, targets)
         if not ids:
             return actions.nothing_to_do(targets, as_json=as_json, verb="stop")
-        intent = StopRanks(ids, reason=reason, grace=grace, confirm=confirm, breaking=Breaking(break_lease))
+        intent = StopRanks(
+            ids, reason=reason, grace=grace, drain=drain, confirm=confirm, breaking=Breaking(break_lease)
+        )
         if dry_run:
             return await actions.dry_run(fleet, intent, as_json=as_json)
         intent = replace(intent, confirm=await actions.confirm(fleet, intent))

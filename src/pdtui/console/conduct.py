@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from typing import Literal, Protocol
 
@@ -87,7 +88,16 @@ class Conductor:
                 return choices
             names = " ".join(second.ids[:3]) + (f" +{len(second.ids) - 3}" if len(second.ids) > 3 else "")
             choices.append(Choice(S.choice_only.format(ids=names), alone, second))
+        if isinstance(intent, RestartRanks) and self._can_roll(preview.ids):
+            rolling = replace(intent, rolling=True)
+            with suppress(ActionRefused):
+                choices.append(Choice(S.choice_rolling, rolling, await self._handle.preview(rolling)))
         return choices
+
+    def _can_roll(self, ids: Sequence[str]) -> bool:
+        """Return whether ranks of several groups are meant, all of roles with several groups."""
+        groups = {self._handle.plan.by_id[rank_id].group for rank_id in ids if rank_id in self._handle.plan.by_id}
+        return len(groups) > 1
 
     async def cancel(self, operation: str, name: str) -> None:
         """Ask a running operation to stop; `name` is what the operator knows it by."""

@@ -352,6 +352,7 @@ class Strings:
     blocked: str = "blocked"
     choice_group: str = "whole group ({ranks})"
     choice_only: str = "only {ids}"
+    choice_rolling: str = "one group after the other"
     choice_key: str = "{key} switches"
     hint_name: str = "type the name"
     hint_choose: str = "tab, left, right choose"

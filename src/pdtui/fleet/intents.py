@@ -22,6 +22,9 @@ class Breaking:
         return bool(self.reason) and (not self.ids or lease in self.ids)
 
 
+DRAIN = 30.0
+"""Seconds that running requests have to end before a stop, unless something else is asked for."""
+
 NOT_BREAKING = Breaking()
 
 
@@ -46,6 +49,8 @@ class StopRanks:
     reason: str = ""
     grace: float = 30.0
     """Seconds between TERM and KILL."""
+    drain: float = DRAIN
+    """Seconds that running requests have to end before TERM cuts them off."""
     confirm: str = ""
     breaking: Breaking = NOT_BREAKING
 
@@ -59,6 +64,9 @@ class RestartRanks:
     """With a MoE group, one rank means its group; False restarts these only."""
     reason: str = ""
     grace: float = 30.0
+    drain: float = DRAIN
+    rolling: bool = False
+    """One group after the other, the next only when the one before serves again."""
     override: tuple[str, ...] = ()
     confirm: str = ""
     breaking: Breaking = NOT_BREAKING

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
@@ -60,6 +60,8 @@ def make_scope(intent: Intent, topology: Topology, plan: Plan, ranks: Mapping[st
 def _with_groups(
     intent: Intent, named: Sequence[str], topology: Topology, plan: Plan
 ) -> tuple[tuple[str, ...], str]:
+    if isinstance(intent, RestartRanks) and intent.rolling:
+        return _rolled(intent, named, topology, plan)
     if not isinstance(intent, RestartRanks) or topology.model.kind != "moe":
         return tuple(named), ""
     groups = {plan.by_id[rank_id].group for rank_id in named}
@@ -71,6 +73,25 @@ def _with_groups(
         return tuple(named), f"only these ranks: the rest of {names} will not take them back (MoE group)"
     touched = tuple(rank.id for rank in plan.ranks if rank.group in groups)
     return touched, f"{names}: a rank of a MoE group cannot rejoin alone, so the whole group restarts"
+
+
+def _rolled(
+    intent: RestartRanks, named: Sequence[str], topology: Topology, plan: Plan
+) -> tuple[tuple[str, ...], str]:
+    """Return the whole groups of a rolling restart. Raises `ActionRefused` where no other group could serve."""
+    groups = [group for group in topology.groups.values() if any(plan.by_id[i].group == group.name for i in named)]
+    for group in groups:
+        if sum(other.role is group.role for other in topology.groups.values()) < 2:
+            raise ActionRefused(
+                f"{group.name} is the only {group.role} group: there is nothing to roll",
+                kind="unknown_target",
+                remedy=f"without rolling, a restart of {group.name} interrupts the service",
+            )
+    if not intent.whole_group:
+        raise ActionRefused("a rolling restart takes whole groups", kind="unknown_target")
+    touched = tuple(rank.id for rank in plan.ranks if rank.group in {group.name for group in groups})
+    more = "" if set(touched) == set(named) else "; whole groups restart"
+    return touched, f"one group after the other, the next only when the one before serves again{more}"
 
 
 def _doomed(
@@ -115,12 +136,15 @@ def describe(
     """Return what an intent would do, in the operator's words."""
     alive = [rank_id for rank_id in scope.ids if ranks[rank_id].state in OUTLIVING]
     grace = intent.grace if isinstance(intent, StopRanks | RestartRanks) else 0.0
+    rolling = isinstance(intent, RestartRanks) and intent.rolling
     return Preview(
         verb=scope.verb,
         title=f"{scope.verb} {in_words(scope.ids, plan)}",
         ids=scope.ids,
-        consequence=_consequence(scope, topology, plan, ranks),
-        steps=_steps(scope, plan, alive, grace),
+        consequence=_consequence(scope, topology, plan, ranks, rolling=rolling),
+        steps=_rolling_steps(scope, topology, plan, ranks, intent)
+        if isinstance(intent, RestartRanks) and rolling
+        else _steps(scope, plan, alive, intent, warm_up=topology.start.warm_up),
         blockers=tuple(blockers),
         leases=tuple(leases),
         needs_name=scope.needs_name,
@@ -154,7 +178,9 @@ def _count(number: int) -> str:
     return "1 rank" if number == 1 else f"{number} ranks"
 
 
-def _consequence(scope: Scope, topology: Topology, plan: Plan, ranks: Mapping[str, RankStatus]) -> str:
+def _consequence(
+    scope: Scope, topology: Topology, plan: Plan, ranks: Mapping[str, RankStatus], *, rolling: bool
+) -> str:
     does = {"start": "start", "stop": "stop", "restart": "stop and start"}[scope.verb]
     if len(scope.ids) == 1:
         does = does.replace("stop", "stops").replace("start", "starts")
@@ -162,7 +188,9 @@ def _consequence(scope: Scope, topology: Topology, plan: Plan, ranks: Mapping[st
     for group, left in scope.doomed.items():
         others = "other rank" if left == 1 else f"other {left} ranks"
         sentences.append(f"The {others} of {group} will fail: a MoE group lives and dies together.")
-    if scope.verb != "start":
+    if rolling:
+        sentences.append("One group at a time: the others of its role keep serving.")
+    elif scope.verb != "start":
         sentences.extend(_service_loss(scope, topology, plan, ranks))
     known = [s for s in (ranks[rank_id].last_start_s for rank_id in scope.ids) if s is not None]
     if known and scope.verb != "stop":
@@ -204,11 +232,33 @@ def duration(seconds: float) -> str:
     return f"{minutes} min" if minutes < 100 else f"{minutes // 60} h {minutes % 60} min"
 
 
-def _steps(scope: Scope, plan: Plan, alive: Sequence[str], grace: float) -> tuple[str, ...]:
+def _rolling_steps(
+    scope: Scope, topology: Topology, plan: Plan, ranks: Mapping[str, RankStatus], intent: RestartRanks
+) -> tuple[str, ...]:
+    usable = usable_ranks(topology, (ranks[rank.id] for rank in plan.ranks))
+    serving = {plan.by_id[rank_id].group for rank_id in usable}
+    steps = []
+    for group in rolling_order(whole_groups(scope.ids, plan), serving):
+        nodes = _nodes([rank.id for rank in plan.of_group(group)], ranks)
+        down = "" if group in serving else ", which does not serve now"
+        steps.append(f"{group} on {nodes}{down}: drain up to {intent.drain:.0f} s, stop, check, start, warm up")
+    return (*steps, "end at the first group that does not come back, and leave the others untouched")
+
+
+def rolling_order(groups: Sequence[str], serving: Iterable[str]) -> tuple[str, ...]:
+    """Return groups in the order of a rolling restart: first those that do not serve, which take nothing away."""
+    known = frozenset(serving)
+    return tuple(sorted(groups, key=lambda group: group in known))
+
+
+def _steps(scope: Scope, plan: Plan, alive: Sequence[str], intent: Intent, *, warm_up: bool) -> tuple[str, ...]:
     steps: list[str] = []
-    if scope.verb != "start":
+    if isinstance(intent, StopRanks | RestartRanks):
+        grace, drain = intent.grace, intent.drain
         if alive:
             steps.append("take them out of the embedded proxy's rotation")
+            if drain:
+                steps.append(f"wait up to {drain:.0f} s for running requests to end")
             steps.append(
                 f"TERM to {_count(len(alive))} that run{'s' if len(alive) == 1 else ''}, KILL after {grace:.0f} s"
             )
@@ -218,7 +268,8 @@ def _steps(scope: Scope, plan: Plan, alive: Sequence[str], grace: float) -> tupl
             steps.append("check ports, devices and leftovers")
         first = ", rank 0 of a group first" if len(scope.ids) > 1 else ""
         steps.append(f"start {_count(len(scope.ids))}{first}")
-        steps.append("wait until /health answers 200")
+        warm = ", then send each a short completion" if warm_up else ""
+        steps.append(f"wait until /health answers 200{warm}")
     return tuple(steps)
 
 

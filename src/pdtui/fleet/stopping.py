@@ -7,6 +7,7 @@ from collections.abc import Sequence
 
 from pdtui.errors import RemoteError
 from pdtui.fleet.crew import Crew
+from pdtui.fleet.draining import DRAINING, drain
 from pdtui.fleet.operations import Operation
 from pdtui.fleet.scope import OUTLIVING
 from pdtui.fleet.snapshot import NodeStatus, NpuStatus, RankState
@@ -34,10 +35,13 @@ CHECK = "check"
 class Stopping:
     """One stop of some ranks."""
 
-    def __init__(self, crew: Crew, operation: Operation, *, grace: float, by_the_way: bool = False) -> None:
+    def __init__(
+        self, crew: Crew, operation: Operation, *, grace: float, drain: float = 0.0, by_the_way: bool = False
+    ) -> None:
         self._crew = crew
         self._operation = operation
         self._grace = grace
+        self._drain = drain
         self._by_the_way = by_the_way
         """Part of a restart: what does not run is no subject."""
         self._nodes: dict[str, str] = {}
@@ -47,15 +51,20 @@ class Stopping:
         operation = self._operation
         # Kept here: a rank that the file does not have is forgotten as soon as it has ended.
         self._nodes = {rank_id: self._crew.store.ranks[rank_id].node for rank_id in ids}
-        operation.phase(PHASE, "running", f"TERM to {len(ids)}, KILL after {self._grace:.0f} s")
-        for rank_id in ids:
-            self._crew.watcher_of(rank_id).begin_stop(rank_id)
+        watchers = {rank_id: self._crew.watcher_of(rank_id) for rank_id in ids}
+        for rank_id, watcher in watchers.items():
+            watcher.begin_stop(rank_id)
         self._crew.store.publish()  # Out of the proxy's rotation before they are told.
         try:
+            await drain(self._crew, operation, ids, self._drain)
+            operation.phase(PHASE, "running", f"TERM to {len(ids)}, KILL after {self._grace:.0f} s")
             await self._carry_out(ids)
         except asyncio.CancelledError:
             self._left(ids)
             raise
+        finally:
+            for rank_id, watcher in watchers.items():
+                watcher.end_stop(rank_id)
         await self._see()
 
     async def _carry_out(self, ids: Sequence[str]) -> None:
@@ -82,7 +91,9 @@ class Stopping:
             step = self._operation.rank_steps[rank_id]
             if step.state != "running":
                 continue
-            if step.detail == STOPPING:
+            if step.detail.startswith(DRAINING):
+                self._operation.rank(rank_id, "skipped", "not stopped: cancelled while its requests ended")
+            elif step.detail == STOPPING:
                 words = "TERM was sent and no KILL follows: look whether it ends, else stop it again"
                 self._operation.rank(rank_id, "skipped", words)
             elif self._by_the_way:

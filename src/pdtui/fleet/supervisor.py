@@ -17,6 +17,7 @@ from pdtui.fleet.crew import Crew
 from pdtui.fleet.intents import Intent, Preview, RestartRanks, StartRanks, StopRanks
 from pdtui.fleet.leases import Hold
 from pdtui.fleet.operations import Operation
+from pdtui.fleet.rolling import roll
 from pdtui.fleet.scope import Scope, describe, in_words, make_scope, whole_groups
 from pdtui.fleet.snapshot import LeaseStatus, OperationStatus, RankState
 from pdtui.fleet.starting import Starting
@@ -301,15 +302,23 @@ class Supervisor:
             operation.rank(rank_id, "failed", why)
         ids = [rank_id for rank_id in scope.ids if rank_id not in left_out]
         if isinstance(intent, StopRanks):
-            await Stopping(crew, operation, grace=intent.grace).run(ids)
-            return
-        if isinstance(intent, RestartRanks):
-            running = [rank_id for rank_id in ids if needs_stop(crew, rank_id)]
-            if running:
-                await Stopping(crew, operation, grace=intent.grace, by_the_way=True).run(running)
-            ids = self._can_start(operation, ids)
-        if ids:
+            await Stopping(crew, operation, grace=intent.grace, drain=intent.drain).run(ids)
+        elif isinstance(intent, RestartRanks) and intent.rolling:
+            await roll(crew, operation, ids, lambda group: self._restart(operation, intent, group))
+        elif isinstance(intent, RestartRanks):
+            await self._restart(operation, intent, ids)
+        elif ids:
             await Starting(crew, operation, deadline=self._ready_deadline).run(ids)
+
+    async def _restart(self, operation: Operation, intent: RestartRanks, ids: Sequence[str]) -> None:
+        crew = self._crew
+        running = [rank_id for rank_id in ids if needs_stop(crew, rank_id)]
+        if running:
+            stopping = Stopping(crew, operation, grace=intent.grace, drain=intent.drain, by_the_way=True)
+            await stopping.run(running)
+        able = self._can_start(operation, ids)
+        if able:
+            await Starting(crew, operation, deadline=self._ready_deadline).run(able)
 
     def _can_start(self, operation: Operation, ids: Sequence[str]) -> list[str]:
         """Return the ranks that may start; one that did not stop keeps its MoE group from starting."""
