@@ -49,7 +49,7 @@ _TROUBLES = (
         r"\bis restarting\b", "container {name} restarts again and again", "see why: {tool} logs --tail 50 {name}"
     ),
     _trouble(
-        r"no such container|no container with name|container .{0,120}not found",
+        r'no such container|no container with name|container "[^"]*".{0,60}: not found',
         "there is no container {name}",
         "create it, or mend runtime.container: {list} shows those that there are",
     ),
@@ -128,7 +128,7 @@ def _sudo_refusal(info: ExitInfo, user: str) -> ConnectError | None:
         return ConnectError(f"sudo refuses: {said[1].strip()}", kind="auth", remedy=rule)
     if re.search(r"is not in the sudoers file|is not allowed to (execute|run)|may not run sudo", info.stderr):
         return ConnectError(f"{user} may not use sudo on the node", kind="auth", remedy=rule)
-    if info.status == 127 and "sudo" in info.stderr:
+    if info.status == 127 and _is_missing("sudo", info.stderr.strip().rpartition("\n")[2]):
         return ConnectError(
             "there is no sudo on the node",
             kind="auth",
