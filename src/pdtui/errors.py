@@ -35,9 +35,7 @@ ConnectKind = Literal[
     "lost",
 ]
 
-RefusalKind = Literal[
-    "read_only", "protected", "unknown_target", "blocked", "conflict", "leased", "unmanaged", "not_yet"
-]
+RefusalKind = Literal["read_only", "protected", "unknown_target", "blocked", "conflict", "leased", "unmanaged"]
 
 
 class PdtuiError(Exception):

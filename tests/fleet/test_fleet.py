@@ -131,7 +131,7 @@ async def test_process_that_was_not_started_here_is_unmanaged(cluster: Cluster) 
     node, rank = cluster.node_of("p1/0"), cluster.plan.by_id["p1/0"]
     argv = ("/usr/bin/python3", "/usr/local/bin/vllm", "serve", rank.argv[2], "--max-model-len", "1000", "--odd")
     node.listeners.append(Listener("0.0.0.0", 7100, 4711, " ".join(argv)))
-    node.strangers.append(ProcessInfo(4711, 1, 4711, 0.0, argv, {"OMP_NUM_THREADS": "1"}, "root"))
+    node.strangers.append(ProcessInfo(4711, 1, 4711, 0.0, argv, {"OMP_NUM_THREADS": "1"}, "root", start=5))
     node.http_replies[7100, "/health"] = HttpReply(200)
     async with cluster.fleet() as fleet:
         status = fleet.store.ranks["p1/0"]
@@ -336,5 +336,5 @@ async def test_part_that_breaks_is_reported_and_begins_again(
         await cluster.clock.advance(4)
         assert any("internal error" in event.message for event in fleet.snapshot.events)
         monkeypatch.undo()
-        cluster.nodes["node1"].listeners.append(Listener("0.0.0.0", 7100, 1, "nginx"))
+        cluster.nodes["node1"].listeners.append(Listener("0.0.0.0", 7100, 1, "vllm serve"))
         await cluster.until(lambda: cluster.states(fleet)["p1/0"] is RankState.UNMANAGED)

@@ -153,7 +153,7 @@ async def test_unmanaged_rank_is_neither_started_nor_stopped(cluster: Cluster) -
         assert refused.value.kind == "blocked"
         with pytest.raises(ActionRefused) as stop:
             await fleet.submit(StopRanks(("p1/0",)))
-        assert stop.value.kind == "not_yet"
+        assert stop.value.kind == "unmanaged"
         done = await cluster.drive(fleet.wait(await fleet.submit(StopRanks(ALL))))
         assert done.state == "failed"
         assert "unmanaged (pid 99)" in steps(done)["p1/0"][1]

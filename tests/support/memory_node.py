@@ -76,6 +76,10 @@ class MemoryNode:
     completions: list[tuple[str, Mapping[str, object]]] = field(default_factory=list)
     """Warm-up requests: rank and body."""
     links: list[MemoryLink] = field(default_factory=list)
+    stubborn: set[int] = field(default_factory=set)
+    """Strangers that ignore TERM."""
+    revives: dict[int, ProcessInfo] = field(default_factory=dict)
+    """What something starts again when a stranger has ended, by its pid."""
     stuck: bool = False
     """The agent answers nothing."""
     delay: float = 0.0
@@ -94,6 +98,20 @@ class MemoryNode:
         self._locks: dict[Key, asyncio.Lock] = {}
         self._appended = asyncio.Event()
         self._work: set[asyncio.Task[Any]] = set()
+
+    async def stop_tree(self, pid: int, start: int, grace: float) -> StopResult:
+        """End a process that was started by hand, with all below it and the ports that they hold."""
+        root = next((info for info in self.strangers if (info.pid, info.start) == (pid, start)), None)
+        if root is None:
+            return StopResult("not_running", False, (), None)
+        if pid in self.stubborn:
+            await self.clock.sleep(grace)
+        gone = {pid, *root.tree}
+        self.strangers = [info for info in self.strangers if info.pid not in gone]
+        self.listeners = [held for held in self.listeners if held.pid not in gone]
+        if pid in self.revives:
+            self.strangers.append(self.revives.pop(pid))
+        return StopResult("stopped", pid in self.stubborn, (), None)
 
     def link(self) -> MemoryLink:
         """Return a new connection to this node, as another console would have it."""
@@ -451,13 +469,37 @@ class MemoryAgent:
         await self._answer()
         return self.node.ports()
 
-    async def processes(self, *, match: Sequence[str], env: Sequence[str] = ()) -> Sequence[ProcessInfo]:
+    async def processes(
+        self,
+        *,
+        match: Sequence[str],
+        env: Sequence[str] = (),
+        pids: Sequence[int] = (),
+        known: Sequence[tuple[int, int]] = (),
+        skip: str = "",
+    ) -> Sequence[ProcessInfo]:
         await self._answer()
-        return [
-            replace(info, env={name: info.env[name] for name in env if name in info.env})
+        found = [
+            info
             for info in self.node.strangers
-            if any(part in word for word in info.argv for part in match)
+            if info.pid in pids
+            or (
+                any(part in word for word in info.argv for part in match)
+                and not (skip and info.rank.startswith(skip))
+            )
         ]
+        return [
+            replace(info, argv=(), env={}, user="", brief=True)
+            if (info.pid, info.start) in known
+            else replace(info, env={name: info.env[name] for name in env if name in info.env})
+            for info in found
+        ]
+
+    async def stop_tree(self, cluster: str, pid: int, start: int, *, grace: float, lease: str = "") -> StopResult:
+        await self._answer()
+        if lease:
+            self.node.leases.check(cluster, lease)
+        return await self.node.stop_tree(pid, start, grace)
 
     async def http(
         self,

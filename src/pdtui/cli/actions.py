@@ -40,6 +40,20 @@ def targets_of(fleet: Fleet, targets: Sequence[str]) -> tuple[str, ...]:
     return resolve(targets, fleet.topology, fleet.plan, fleet.store.ranks.values())
 
 
+def meant(fleet: Fleet, targets: Sequence[str], *, unmanaged: bool) -> tuple[str, ...]:
+    """Return the ranks that may be stopped though they were started by hand: their rank or group was named."""
+    plan = fleet.plan
+    if unmanaged:
+        return tuple(plan.by_id)
+    groups = {plan.by_id[target].group if target in plan.by_id else target for target in targets}
+    whole = fleet.topology.model.kind == "moe"
+    return tuple(
+        rank.id
+        for rank in plan.ranks
+        if rank.id in targets or (rank.group in (groups if whole else groups.intersection(targets)))
+    )
+
+
 def nothing_to_do(targets: Sequence[str], *, as_json: bool, verb: str) -> int:
     """Say that the targets name nothing now (`failed`, and nothing has)."""
     narrate(f"nothing to {verb}: {no_rank(targets)}")
@@ -89,6 +103,7 @@ async def dry_run(fleet: Fleet, intent: Intent, *, as_json: bool) -> int:
                 "ranks": list(preview.ids),
                 "steps": list(preview.steps),
                 "commands": list(preview.commands),
+                "unmanaged": list(preview.unmanaged),
                 "blockers": [
                     {"id": one.id, "message": one.message, "remedy": one.remedy} for one in preview.blockers
                 ],
@@ -170,6 +185,8 @@ def _tell(preview: Preview) -> None:
         narrate(preview.note)
     for warning in preview.warnings:
         narrate(f"warning: {warning}")
+    for line in preview.processes:
+        narrate(f"started by hand: {line}")
 
 
 async def _line() -> str:

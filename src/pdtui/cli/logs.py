@@ -18,7 +18,7 @@ from pdtui.clock import SystemClock
 from pdtui.errors import RemoteError
 from pdtui.fleet.fleet import Fleet
 from pdtui.fleet.handle import LogLine
-from pdtui.fleet.logs import Merger, follow_merged, read_tail
+from pdtui.fleet.logs import Merger, follow_merged, log_source, read_tail
 from pdtui.fleet.polling import closing
 from pdtui.fleet.snapshot import RankStatus
 
@@ -87,14 +87,19 @@ async def _read(fleet: Fleet, rank_id: str, lines: int, *, previous: bool) -> Se
         narrate(f"{rank_id}: {status.node} is unreachable")
         return None
     if not path:
-        narrate(f"{rank_id}: there is no {'previous ' if previous else ''}log: it has not been started")
+        none = f"there is no {'previous ' if previous else ''}log: it has not been started"
+        narrate(f"{rank_id}: {none if previous else status.log_note or none}")
         return None
+    if status.log_note and not previous:
+        narrate(f"{rank_id}: {status.log_note}")
+    source = log_source(status, 0.0)
     if lines == 0:
         return ()
     try:
         async with asyncio.timeout(READ_TIMEOUT):
             tail = max(LEAST_BYTES, lines * BYTES_A_LINE)
-            return await read_tail(agent, path, clock=SystemClock(), tail=tail)
+            found = await read_tail(agent, path, clock=SystemClock(), tail=tail * (16 if source.pids else 1))
+            return [line for line in found if source.mine(line.text)]
     except TimeoutError:
         narrate(f"{rank_id}: {status.node} gave no answer within {READ_TIMEOUT:.0f} s")
     except RemoteError as error:

@@ -30,6 +30,12 @@ break_lease = click.option(
     help="Take over from another console that works on these ranks: its operation ends where it is.",
 )
 
+unmanaged = click.option(
+    "--unmanaged",
+    is_flag=True,
+    help="Also stop ranks that were started by hand; without it only those whose rank or group is named.",
+)
+
 grace = click.option(
     "--grace",
     type=click.FloatRange(min=0),

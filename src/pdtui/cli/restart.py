@@ -24,6 +24,7 @@ from pdtui.fleet.intents import Breaking, RestartRanks
 @options.break_lease
 @options.override
 @options.confirm
+@options.unmanaged
 @options.grace
 @options.drain
 @options.timeout
@@ -38,6 +39,7 @@ def command(
     break_lease: str,
     override: tuple[str, ...],
     confirm: str,
+    unmanaged: bool,
     grace: float,
     drain: float,
     timeout: float | None,
@@ -45,7 +47,8 @@ def command(
 ) -> int:
     """Restart ranks of FILE and wait until they are ready. A rank of a MoE group means its whole group.
 
-    TARGET: decode/17, decode, @node3, role:prefill, failed, all. Exit status: 1 when a target did not get there.
+    TARGET: decode/17, decode, @node3, role:prefill, failed, all. A rank that was started by hand is taken over
+    when it or its group is named. Exit status: 1 when a target did not get there.
     """
     if override and not reason:
         raise UsageError("--override needs --reason")
@@ -64,6 +67,7 @@ def command(
             override=override,
             confirm=confirm,
             breaking=Breaking(break_lease),
+            unmanaged=actions.meant(fleet, targets, unmanaged=unmanaged),
         )
         if dry_run:
             return await actions.dry_run(fleet, intent, as_json=as_json)

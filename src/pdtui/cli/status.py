@@ -14,6 +14,7 @@ from pdtui.cli.live import SETTLE, clock_time, with_fleet
 from pdtui.cli.output import columns, print_json
 from pdtui.fleet.fleet import Fleet
 from pdtui.fleet.leases import lease_words
+from pdtui.fleet.serving import is_serving
 from pdtui.fleet.snapshot import (
     WRONG_STATES,
     NodeState,
@@ -95,8 +96,12 @@ def healthy(snapshot: Snapshot) -> bool:
             node.state is NodeState.CONNECTED and not node.error and not node.tool_error for node in snapshot.nodes
         )
         and all(npu.verdict in FINE for node in snapshot.nodes for npu in node.npus)
-        and all(rank.state is RankState.READY for rank in snapshot.ranks)
+        and all(rank.state is RankState.READY or _serves_by_hand(rank) for rank in snapshot.ranks)
     )
+
+
+def _serves_by_hand(rank: RankStatus) -> bool:
+    return rank.state is RankState.UNMANAGED and is_serving(rank)
 
 
 def as_dict(snapshot: Snapshot) -> dict[str, object]:
@@ -124,6 +129,8 @@ def _node(node: NodeStatus) -> dict[str, object]:
         "remedy": node.remedy,
         "conditions": [asdict(condition) for condition in node.conditions],
         "npus": [_npu(npu) for npu in node.npus],
+        "foreign": [asdict(one) for one in node.foreign],
+        "ownerless_hbm": [asdict(one) for one in node.ownerless],
     }
 
 
@@ -134,6 +141,7 @@ def _npu(npu: NpuStatus) -> dict[str, object]:
         "link": npu.link,
         "net_health": npu.net_health,
         "health": npu.health,
+        "processes": [{"pid": pid, "name": name, "hbm_mb": memory} for pid, name, memory in npu.processes],
         "hbm_used_mb": npu.hbm_used_mb,
         "hbm_total_mb": npu.hbm_total_mb,
         "temperature_c": npu.temperature_c,
@@ -168,6 +176,7 @@ def _rank(rank: RankStatus) -> dict[str, object]:
         "last_start_s": rank.last_start_s,
         "observed_at": rank.observed_at,
         "log": rank.log,
+        "log_note": rank.log_note,
     }
 
 
@@ -188,6 +197,20 @@ def as_text(snapshot: Snapshot) -> list[str]:
     npus = list(_npu_rows(snapshot.nodes))
     if npus:
         lines += ["", *columns(("NPU", "VERDICT", "RANK", "WHY"), npus)]
+    foreign = list(_foreign_rows(snapshot.nodes))
+    if foreign:
+        heads = (
+            "NOT OF THIS CLUSTER",
+            "NODE",
+            "USER",
+            "SINCE",
+            "NPUS",
+            "HBM",
+            "PORTS",
+            "IN THE PLACE OF",
+            "COMMAND",
+        )
+        lines += ["", *columns(heads, foreign)]
     lines += ["", *columns(("RANK", "NODE", "STATE", "SINCE", "PID", "NOTE"), _rank_rows(snapshot.ranks))]
     return lines
 
@@ -240,6 +263,36 @@ def _why(npu: NpuStatus) -> str:
     return npu.reasons[0].summary if npu.reasons else ""
 
 
+def _foreign_rows(nodes: Sequence[NodeStatus]) -> Iterable[Sequence[str]]:
+    """Return what uses the nodes and is no part of the cluster, and memory that nobody is known to hold."""
+    for node in nodes:
+        for one in node.foreign:
+            yield (
+                f"pid {one.pid}" if one.pid is not None else "not seen",
+                node.name,
+                one.user or "-",
+                clock_time(one.since),
+                ",".join(map(str, one.npus)) or "-",
+                f"{one.hbm_mb / 1024:.1f} GB" if one.hbm_mb is not None else "-",
+                ",".join(map(str, one.ports)) or "-",
+                in_short(one.hits) or "-",
+                "; ".join(word for word in (one.rank, one.command[:80], one.note) if word),
+            )
+        for left in node.ownerless:
+            used = f"{left.used_mb / 1024:.1f} GB"
+            yield (
+                "no process",
+                node.name,
+                "-",
+                "-",
+                str(left.npu),
+                used,
+                "-",
+                left.rank or "-",
+                "HBM without an owner",
+            )
+
+
 def _rank_rows(ranks: Sequence[RankStatus]) -> Iterable[Sequence[str]]:
     for rank in sorted(ranks, key=lambda rank: _ORDER.index(rank.state)):
         pid = str(rank.pid) if rank.pid is not None else "-"
@@ -259,6 +312,9 @@ def rank_note(rank: RankStatus) -> str:
         notes.append(f"/health {rank.health}")
     if rank.state in WRONG_STATES and rank.diagnosis is not None:
         notes.append(rank.diagnosis.summary)
+    if rank.state is RankState.UNMANAGED:
+        notes.append(f"started by hand{f' by {rank.by}' if rank.by else ''}")
+        notes += [rank.log_note] if rank.log_note else []
     notes.extend(rank.flags)
     if rank.difference:
         notes.append("; ".join(rank.difference))

@@ -20,6 +20,7 @@ from pdtui.fleet.intents import Breaking, StopRanks
 @options.reason
 @options.break_lease
 @options.confirm
+@options.unmanaged
 @options.grace
 @options.drain
 @options.as_json
@@ -30,13 +31,15 @@ def command(
     reason: str,
     break_lease: str,
     confirm: str,
+    unmanaged: bool,
     grace: float,
     drain: float,
     as_json: bool,
 ) -> int:
     """Stop ranks of FILE: TERM, KILL after the grace period, then check processes, ports and HBM.
 
-    TARGET: decode/17, decode, @node3, role:prefill, failed, all. Exit status: 1 when a target did not get there.
+    TARGET: decode/17, decode, @node3, role:prefill, failed, all. A rank that was started by hand is stopped when
+    it or its group is named. Exit status: 1 when a target did not get there.
     """
 
     async def work(fleet: Fleet) -> int:
@@ -44,7 +47,13 @@ def command(
         if not ids:
             return actions.nothing_to_do(targets, as_json=as_json, verb="stop")
         intent = StopRanks(
-            ids, reason=reason, grace=grace, drain=drain, confirm=confirm, breaking=Breaking(break_lease)
+            ids,
+            reason=reason,
+            grace=grace,
+            drain=drain,
+            confirm=confirm,
+            breaking=Breaking(break_lease),
+            unmanaged=actions.meant(fleet, targets, unmanaged=unmanaged),
         )
         if dry_run:
             return await actions.dry_run(fleet, intent, as_json=as_json)

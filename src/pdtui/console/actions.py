@@ -144,7 +144,7 @@ def _restart(situation: Situation) -> Offer:
     if not targets:
         return Offer(label, S.why_nothing_selected)
     if all(rank.state is RankState.UNMANAGED for rank in targets):
-        return Offer(label, S.why_unmanaged)
+        return Offer(S.offer_take_over.format(restart=label))
     return Offer(label)
 
 

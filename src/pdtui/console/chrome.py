@@ -189,6 +189,9 @@ def npu_line(node: NodeStatus | None, npu: int | None, look: Look, width: int, n
         values.append(f"{status.temperature_c:.0f} C")
     if status.utilization is not None:
         values.append(f"{status.utilization} %")
+    foreign = next((one for one in node.foreign if status.id in one.npus), None)
+    if foreign is not None:
+        values.append(S.foreign_uses.format(who=foreign.rank or f"{foreign.command[:24]} ({foreign.pid})"))
     values += [status.rank, S.ago.format(t=duration(now - status.observed_at)) if status.observed_at else ""]
     line.add("   ".join(value for value in values if value), styles.dim if quiet else styles.text)
     return line if quiet else line.right(Line().add(f"{S.raw_output}  ", styles.key), width)

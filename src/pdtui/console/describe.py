@@ -10,7 +10,15 @@ from pdtui.console.rows import BLANK, Row, heading, paragraphs
 from pdtui.console.staleness import shown_verdict
 from pdtui.console.strings import S
 from pdtui.console.timing import clock_time, count, duration, elapsed, latency
-from pdtui.fleet.snapshot import GroupStatus, NodeStatus, NpuStatus, RankStatus, Snapshot
+from pdtui.fleet.snapshot import (
+    ForeignProcess,
+    GroupStatus,
+    NodeStatus,
+    NpuStatus,
+    RankState,
+    RankStatus,
+    Snapshot,
+)
 from pdtui.fleet.targets import in_short
 from pdtui.readings.verdict import Verdict
 from pdtui.topology.model import Role
@@ -51,6 +59,9 @@ def describe_rank(rank: RankStatus, plan: Plan, now: float, group: GroupStatus |
         state = f"{state}  {text.format(n=abs(rank.exit_status))}"
     rows = [heading(f"{rank.id}  {rank.role.value}")]
     rows += _field(S.state, f"{state}  {elapsed(now, rank.since)}")
+    if rank.state is RankState.UNMANAGED:
+        rows += _field(S.why, S.unmanaged_why, "warning")
+        rows += _field(S.remedy, S.unmanaged_remedy, "key_label")
     rows += diagnosis_rows(rank)
     rows += group_rows(rank, group)
     since = f"  {elapsed(now, rank.stage_since)}" if rank.stage and rank.stage_since else ""
@@ -67,6 +78,7 @@ def describe_rank(rank: RankStatus, plan: Plan, now: float, group: GroupStatus |
     rows += _field(S.ended, _at(rank.ended, now))
     rows += _field(S.last_start, duration(rank.last_start_s) if rank.last_start_s is not None else "")
     rows += _field(S.log_file, rank.log)
+    rows += _field(S.log_note, rank.log_note, "warning")
     if rank.difference:
         rows += [BLANK, heading(S.difference)]
         rows += [Row(line, "warning", indent=2) for line in rank.difference]
@@ -156,7 +168,35 @@ def describe_node(node: NodeStatus, now: float) -> list[Row]:
     rows += _field(S.metric_age, _at(node.observed_at, now))
     if abs(node.clock_offset) >= 0.5:
         rows += _field(S.node_clock, f"{node.clock_offset:+.1f} s", "warning")
+    return rows + foreign_rows(node)
+
+
+def foreign_rows(node: NodeStatus) -> list[Row]:
+    """Return what uses a node and is no part of this cluster."""
+    if not (node.foreign or node.ownerless):
+        return []
+    rows = [BLANK, heading(S.foreign)]
+    for one in node.foreign:
+        rows.append(Row(foreign_words(one), "warning" if one.hits else "text", indent=2))
+        rows += [Row(text, "dim", indent=4) for text in (one.command, one.note) if text]
+    rows += [
+        Row(S.ownerless.format(npu=one.npu, used=one.used_mb / 1024), "warning", indent=2)
+        for one in node.ownerless
+    ]
     return rows
+
+
+def foreign_words(one: ForeignProcess) -> str:
+    """Return who a foreign process is, what it holds and where that hurts."""
+    words = [S.foreign_pid.format(pid=one.pid) if one.pid is not None else S.foreign_nobody]
+    words += [S.foreign_of.format(user=one.user)] if one.user else []
+    words += [S.foreign_rank.format(rank=one.rank)] if one.rank else []
+    words += [S.foreign_since.format(t=clock_time(one.since))] if one.since is not None else []
+    words += [S.foreign_npus.format(npus=device_list(one.npus))] if one.npus else []
+    words += [f"{one.hbm_mb / 1024:.1f} GB"] if one.hbm_mb is not None else []
+    words += [S.foreign_ports.format(ports=" ".join(map(str, one.ports)))] if one.ports else []
+    words += [S.foreign_hits.format(ranks=" ".join(one.hits[:4]))] if one.hits else []
+    return ", ".join(words)
 
 
 def describe_npu(node: NodeStatus, npu: NpuStatus, now: float) -> list[Row]:
@@ -205,7 +245,7 @@ def reasons_rows(snapshot: Snapshot, rank: RankStatus | None, node: str, npu: in
     status = snapshot.node(node)
     if status is None:
         return rows or [Row(S.nothing_selected, "dim")]
-    if status.error or status.tool_error or status.conditions:
+    if status.error or status.tool_error or status.conditions or status.foreign or status.ownerless:
         rows += [*describe_node(status, now), BLANK]
     chosen = next((one for one in status.npus if one.id == npu), None)
     if chosen is not None:

@@ -10,21 +10,18 @@ from pathlib import PurePath
 from pdtui.clock import Clock
 from pdtui.errors import AgentError, RemoteError
 from pdtui.fleet.intents import Blocker
-from pdtui.fleet.observation import ANY_ADDRESS
+from pdtui.fleet.servers import DEVICES
 from pdtui.fleet.snapshot import ALIVE_STATES, NodeStatus, NpuStatus, RankState, RankStatus
+from pdtui.fleet.strangers import ALIVE, ANY_ADDRESS, IDLE_HBM, MATCH, Seen, Unmanaged, find_unmanaged, ports_of
 from pdtui.readings.verdict import Verdict
-from pdtui.remote.interface import RECORD_FORMAT, Listener, NodeLink, ProcessState, RankRecord
+from pdtui.remote.interface import RECORD_FORMAT, Listener, NodeLink, ProcessInfo, RankRecord
 from pdtui.topology.model import Topology
 from pdtui.topology.plan import Plan, RankPlan
 
 LOOK_TIMEOUT = 10.0
 """Seconds that a node has to say what it runs."""
 
-IDLE_HBM = 0.15
-"""Part of an NPU's memory that an idle one may hold (about 3 of 64 GB in published tables)."""
-
 PAST_RENDEZVOUS = frozenset({RankState.READY, RankState.STALLED, RankState.UNHEALTHY})
-ALIVE = (ProcessState.RUNNING, ProcessState.UNKEPT)
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,6 +52,11 @@ class Look:
     state_dir_remedy: str = "set runtime.state_dir to a folder that this user may write"
     records: Mapping[str, RankRecord] = field(default_factory=dict)
     listeners: Sequence[Listener] = ()
+    processes: Sequence[ProcessInfo] = ()
+
+    def unmanaged(self, cluster: str, planned: Sequence[RankPlan]) -> Mapping[str, Unmanaged]:
+        """Return which of the node's planned ranks were started by hand."""
+        return find_unmanaged(Seen(planned, self.records, self.listeners, self.processes, cluster))
 
 
 async def look(link: NodeLink, cluster: str, clock: Clock) -> Look:
@@ -67,7 +69,11 @@ async def look(link: NodeLink, cluster: str, clock: Clock) -> Look:
         return Look(state_dir_error=agent.facts.state_dir_error)
     try:
         async with clock.timeout(LOOK_TIMEOUT):
-            records, listeners = await asyncio.gather(agent.ranks(cluster), agent.ports())
+            records, listeners, processes = await asyncio.gather(
+                agent.ranks(cluster),
+                agent.ports(),
+                agent.processes(match=MATCH, env=(DEVICES,), skip=f"{cluster}:"),
+            )
             try:
                 await agent.check_state()
             except AgentError as error:
@@ -77,7 +83,9 @@ async def look(link: NodeLink, cluster: str, clock: Clock) -> Look:
         return Look(error=f"no answer within {LOOK_TIMEOUT:.0f} s")
     except RemoteError as error:
         return Look(error=error.message, remedy=error.remedy)
-    return Look(records={record.rank: record for record in records}, listeners=tuple(listeners))
+    return Look(
+        records={record.rank: record for record in records}, listeners=tuple(listeners), processes=processes
+    )
 
 
 def find(
@@ -104,8 +112,12 @@ def find(
     stopping = frozenset(rank.id for rank in planned) if restarting else frozenset[str]()
     moe = topology.model.kind == "moe"
     absent = _absent(planned, looks, plan, ranks, coming) if moe else {}
+    by_hand = {node: seen.unmanaged(topology.name, plan.on_node(node)) for node, seen in looks.items()}
     for rank in planned:
         seen = looks[rank.node]
+        found_here = by_hand[rank.node]
+        if rank.id in found_here and not restarting:
+            add(rank, _unmanaged_blocker(rank, found_here[rank.id]))
         record = seen.records.get(rank.id)
         if record is not None and record.state in ALIVE and not restarting:
             continue
@@ -113,15 +125,19 @@ def find(
             add(rank, _format_blocker(rank, record))
         if record is not None and record.processes and not restarting:
             add(rank, _leftover_blocker(rank, record))
-        for blocker in _of_rank(rank, seen, topology, plan, nodes[rank.node], stopping):
+        for blocker in _of_rank(rank, seen, topology, plan, nodes[rank.node], stopping, found_here):
             add(rank, blocker)
-        if not restarting and moe:
-            joined = [m for m in plan.of_group(rank.group) if ranks[m.id].state in PAST_RENDEZVOUS]
+        if not restarting and moe and rank.id not in found_here:
+            joined = [m for m in plan.of_group(rank.group) if _joined(ranks[m.id])]
             if joined:
                 add(rank, _group_blocker(rank.group, len(joined)))
         if rank.group in absent:
             add(rank, _part_blocker(rank.group, absent[rank.group]))
     return tuple(Found(blocker, tuple(names)) for blocker, names in found.values())
+
+
+def _joined(rank: RankStatus) -> bool:
+    return rank.state in PAST_RENDEZVOUS or (rank.state is RankState.UNMANAGED and rank.health == "200")
 
 
 def _absent(
@@ -152,7 +168,13 @@ def _absent(
 
 
 def _of_rank(
-    rank: RankPlan, seen: Look, topology: Topology, plan: Plan, node: NodeStatus, stopping: frozenset[str]
+    rank: RankPlan,
+    seen: Look,
+    topology: Topology,
+    plan: Plan,
+    node: NodeStatus,
+    stopping: frozenset[str],
+    by_hand: Mapping[str, Unmanaged],
 ) -> Iterable[Blocker]:
     if seen.error:
         yield Blocker(f"node:{rank.node}", f"{rank.node} cannot be used: {seen.error}", seen.remedy)
@@ -164,12 +186,18 @@ def _of_rank(
             seen.state_dir_remedy,
         )
         return
-    yield from _ports(rank, seen, topology, plan, stopping)
-    yield from _devices(rank, seen, node)
+    yield from _ports(rank, seen, topology, plan, stopping, by_hand)
+    planned = {r.id: r for r in plan.on_node(rank.node)}
+    yield from _devices(rank, seen, node, {d for name in by_hand for d in planned[name].devices})
 
 
 def _ports(
-    rank: RankPlan, seen: Look, topology: Topology, plan: Plan, stopping: frozenset[str]
+    rank: RankPlan,
+    seen: Look,
+    topology: Topology,
+    plan: Plan,
+    stopping: frozenset[str],
+    by_hand: Mapping[str, Unmanaged],
 ) -> Iterable[Blocker]:
     owners = {
         pid: record.rank for record in seen.records.values() if record.state in ALIVE for pid in record.processes
@@ -182,6 +210,7 @@ def _ports(
                 continue
             ours = held.rank[len(tag) :] if held.rank.startswith(tag) else ""
             owner = ours or (owners.get(held.pid, "") if held.pid is not None else "")
+            owner = owner or next((name for name, one in by_hand.items() if _holds(one, held)), "")
             if owner == rank.id or owner in stopping:
                 continue
             taken.append((port, use, held, owner))
@@ -191,6 +220,8 @@ def _ports(
 
 
 def _port_blocker(rank: RankPlan, port: int, use: str, held: Listener, owner: str, *, others: int) -> Blocker:
+    if held.rank and not owner:
+        owner = f"{held.rank} of another cluster"
     process = f"pid {held.pid}" if held.pid is not None else "another process"
     what = f" ({_short(held.command)})" if held.command else ""
     more = f" ({others} more of its ports are taken)" if others else ""
@@ -206,20 +237,27 @@ def _port_blocker(rank: RankPlan, port: int, use: str, held: Listener, owner: st
     )
 
 
+def _holds(found: Unmanaged, held: Listener) -> bool:
+    return found.owns(held.pid) or found.listener == held
+
+
+def _unmanaged_blocker(rank: RankPlan, found: Unmanaged) -> Blocker:
+    process = found.process
+    pid = f"pid {found.pid}" if found.pid is not None else "a process that is not seen"
+    user = f" of {process.user}" if process is not None and process.user else ""
+    return Blocker(
+        f"unmanaged:{rank.node}:{rank.id}",
+        f"{rank.id} runs already on {rank.node}, started by hand: {pid}{user} is in its place",
+        f"restart {rank.group} takes it over: it is stopped by its process tree, then started by pdtui",
+    )
+
+
 def _short(command: str) -> str:
     """Return the first words of a command line without folders: `python3 vllm serve`."""
     return " ".join(PurePath(word).name for word in command.split()[:4])[:60]
 
 
-def ports_of(rank: RankPlan, plan: Plan) -> tuple[tuple[int, str], ...]:
-    """Return the ports that a rank binds and what each is for; rank 0 also binds its group's RPC port."""
-    ports = [(rank.api_port, "API"), *((port, "KV") for port in rank.kv_ports)]
-    if rank.dp_rank == 0:
-        ports.extend((use.first, "RPC") for use in plan.ports if use.use == "rpc" and use.owner == rank.group)
-    return tuple(ports)
-
-
-def _devices(rank: RankPlan, seen: Look, node: NodeStatus) -> Iterable[Blocker]:
+def _devices(rank: RankPlan, seen: Look, node: NodeStatus, by_hand: set[int]) -> Iterable[Blocker]:
     # A rank whose server was killed leaves its engine and workers: ours as well, though it has ended.
     taken = {d for r in seen.records.values() if r.state in ALIVE or r.processes for d in r.devices}
     ended = max((r.ended or 0.0 for r in seen.records.values()), default=0.0) - node.clock_offset
@@ -231,7 +269,7 @@ def _devices(rank: RankPlan, seen: Look, node: NodeStatus) -> Iterable[Blocker]:
         if npu.verdict is Verdict.FAILED:
             why = npu.reasons[0].summary if npu.reasons else "failed"
             yield Blocker(f"npu:{rank.node}:{device}", f"NPU {device} of {rank.node} failed: {why}")
-        if device not in taken and npu.observed_at > ended:
+        if device not in taken and device not in by_hand and npu.observed_at > ended:
             yield from _occupied(rank.node, npu)
 
 

@@ -9,11 +9,23 @@ from pdtui.topology.redact import redacted
 
 _SHORT = 60
 
+_ALIASES = {
+    "-tp": "--tensor-parallel-size",
+    "-pp": "--pipeline-parallel-size",
+    "-dp": "--data-parallel-size",
+    "-dpn": "--data-parallel-rank",
+    "-dpl": "--data-parallel-size-local",
+    "-dpa": "--data-parallel-address",
+    "-dpp": "--data-parallel-rpc-port",
+    "-q": "--quantization",
+}
+"""Short forms of `vllm serve` (`vllm/engine/arg_utils.py`)."""
+
 
 def argv_difference(planned: Sequence[str], running: Sequence[str]) -> tuple[str, ...]:
     """Return a line for each flag that differs: `--seed: 1 -> 1024 (plan)`."""
-    want, have = _flags(planned), _flags(running)
-    shown_want, shown_have = _flags(redacted(planned, {})[0]), _flags(redacted(running, {})[0])
+    want, have = flags_of(planned), flags_of(running)
+    shown_want, shown_have = flags_of(redacted(planned, {})[0]), flags_of(redacted(running, {})[0])
     return tuple(
         _line(name, shown_have.get(name), shown_want.get(name))
         for name in sorted(want.keys() | have.keys(), key=lambda n: (n not in want, n))
@@ -48,12 +60,14 @@ def _show(value: str | None) -> str:
     return value if len(value) <= _SHORT else f"{value[: _SHORT - 1]}…"
 
 
-def _flags(argv: Sequence[str]) -> Mapping[str, str]:
+def flags_of(argv: Sequence[str]) -> Mapping[str, str]:
+    """Return a command's flags and values under their long names with dashes; what comes before is `command`."""
     flags: dict[str, str] = {}
     name = "command"
     for word in argv:
-        if word.startswith("--"):
+        if word.startswith("--") or word in _ALIASES:
             name, equals, value = word.partition("=")
+            name = _ALIASES.get(name, name.replace("_", "-"))
             flags[name] = value if equals else ""
         else:
             flags[name] = f"{flags[name]} {word}" if flags.get(name) else word

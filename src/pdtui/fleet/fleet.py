@@ -23,7 +23,7 @@ from pdtui.fleet.intents import Intent, Preview
 from pdtui.fleet.journal import Journal, default_dir
 from pdtui.fleet.leases import LEASE_TTL, LeaseDesk
 from pdtui.fleet.links import LinkWatcher
-from pdtui.fleet.logs import LogBook, LogSource
+from pdtui.fleet.logs import LogBook, LogSource, log_source
 from pdtui.fleet.metering import Meters
 from pdtui.fleet.monitor import NpuMonitor
 from pdtui.fleet.ranks import RankWatcher
@@ -327,8 +327,7 @@ class Fleet:
         status = self.store.ranks.get(rank)
         if status is None:
             return None
-        offset = self.store.nodes[status.node].clock_offset
-        return LogSource(status.node, status.log, status.run, offset)
+        return log_source(status, self.store.nodes[status.node].clock_offset)
 
     # --- the embedded proxy
 
@@ -352,10 +351,8 @@ class Fleet:
         rank = self.plan.by_id.get(rank_id)
         if rank is None:
             raise ConnectError(f"no rank {rank_id}", kind="refused")
-        status, record = self.store.ranks[rank_id], self._watchers[rank.node].record(rank_id)
-        # It may run with another address and port than the file has now.
-        host = record.address if record is not None and record.address else rank.host
-        return await self._links[rank.node].forward(host, status.api_port)
+        host, port = self._watchers[rank.node].address(rank_id)
+        return await self._links[rank.node].forward(host, port)
 
     def _update_proxy(self) -> None:
         if self._proxy is None:

@@ -21,6 +21,7 @@ def make_headline(
         or _no_container(nodes, ranks)
         or _sick_rank(ranks)
         or _failed_npu(nodes)
+        or _foreign(nodes, ranks)
         or _unmanaged(ranks)
         or _weak_npu(nodes)
         or _condition(nodes)
@@ -195,10 +196,32 @@ def _unmanaged(ranks: Sequence[RankStatus]) -> Headline | None:
     if not found:
         return None
     first = found[0]
-    more = f", and {len(found) - 1} more" if len(found) > 1 else ""
-    pid = f"pid {first.pid}" if first.pid is not None else "a process"
-    return Headline(
-        f"{first.id}: {pid} holds port {first.api_port} on {first.node} and was not started here{more}",
-        first.id,
-        "warning",
-    )
+    if len(found) == 1:
+        pid = f" (pid {first.pid} on {first.node})" if first.pid is not None else f" on {first.node}"
+        who = f"{first.id} was started by hand{pid}: restart takes it over"
+    elif len(found) == len(ranks):
+        who = f"all {len(found)} ranks were started by hand, not by pdtui: restart takes a group over"
+    else:
+        who = f"{first.id} and {len(found) - 1} more ranks were started by hand: restart takes a group over"
+    return Headline(f"unmanaged: {who}", first.id, "warning")
+
+
+def _foreign(nodes: Sequence[NodeStatus], ranks: Sequence[RankStatus]) -> Headline | None:
+    """Return who holds what a rank needs that does not run."""
+    down = {rank.id for rank in ranks if rank.state in (RankState.STOPPED, RankState.FAILED)}
+    for node in nodes:
+        for one in node.foreign:
+            hits = [rank for rank in one.hits if rank in down]
+            if hits:
+                what = f"NPU {', '.join(map(str, one.npus[:4]))}" if one.npus else f"port {one.ports[0]}"
+                who = one.rank or one.command[:40] or "another process"
+                pid = f" (pid {one.pid}{f', {one.user}' if one.user else ''})" if one.pid is not None else ""
+                return Headline(
+                    f"{node.name}: {who}{pid} holds {what}, where {hits[0]} belongs", node.name, "warning"
+                )
+        for left in node.ownerless:
+            if left.rank in down:
+                used = f"{left.used_mb / 1024:.1f} GB"
+                words = f"{node.name} NPU {left.npu}: {used} of HBM in use without a process"
+                return Headline(f"{words}, where {left.rank} belongs", f"{node.name}/{left.npu}", "warning")
+    return None

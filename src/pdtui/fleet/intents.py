@@ -53,6 +53,8 @@ class StopRanks:
     """Seconds that running requests have to end before TERM cuts them off."""
     confirm: str = ""
     breaking: Breaking = NOT_BREAKING
+    unmanaged: tuple[str, ...] = ()
+    """Ranks that may be stopped although they were started by hand: named, or confirmed after a preview."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,6 +72,8 @@ class RestartRanks:
     override: tuple[str, ...] = ()
     confirm: str = ""
     breaking: Breaking = NOT_BREAKING
+    unmanaged: tuple[str, ...] = ()
+    """Ranks that may be taken over although they were started by hand: named, or confirmed after a preview."""
 
 
 Intent = StartRanks | StopRanks | RestartRanks
@@ -110,3 +114,7 @@ class Preview:
     """What would run on the nodes, as shell lines, secrets removed."""
     note: str = ""
     """Why more ranks are touched than were named."""
+    unmanaged: tuple[str, ...] = ()
+    """Of the ranks, those that were started by hand and would be stopped: the intent must name them."""
+    processes: tuple[str, ...] = ()
+    """A line for each of those: the processes that are told to end."""

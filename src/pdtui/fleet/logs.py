@@ -18,8 +18,9 @@ from pdtui.clock import Clock
 from pdtui.errors import AgentError, AgentLost
 from pdtui.fleet.handle import LogLine, LogView
 from pdtui.fleet.polling import closing
+from pdtui.fleet.snapshot import RankStatus
 from pdtui.readings.lines import LineSplitter
-from pdtui.readings.vllm_log import severity, stamp_of
+from pdtui.readings.vllm_log import is_of, severity, stamp_of
 from pdtui.remote.interface import LogChunk, NodeAgent, NodeLink
 from pdtui.text import clean_line
 
@@ -46,6 +47,29 @@ class LogSource:
     run: int = 0
     clock_offset: float = 0.0
     """Seconds that the node's clock is ahead of ours."""
+    note: str = ""
+    """What must be known about it, or why there is none."""
+    pids: frozenset[int] = frozenset()
+    """With others writing there too: the rank's processes."""
+    dp_rank: int | None = None
+
+    def mine(self, line: str) -> bool:
+        """Return whether a line may be the rank's: in a shared log those are left out that are surely others'."""
+        return not self.pids or is_of(line, self.pids, self.dp_rank) is not False
+
+
+def log_source(status: RankStatus, clock_offset: float) -> LogSource:
+    """Return where a rank's log is."""
+    number = status.id.partition("/")[2]
+    return LogSource(
+        status.node,
+        status.log,
+        status.run,
+        clock_offset,
+        note=status.log_note,
+        pids=frozenset(status.log_pids),
+        dp_rank=int(number) if number.isdigit() else None,
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -224,7 +248,8 @@ class _Follower:
             if source is not None and agent is None:
                 self._ring.problem(self._unreachable(source))
             elif source is None or agent is None or not source.path:
-                self._ring.problem("no log yet: the rank has not been started")
+                note = source.note if source is not None else ""
+                self._ring.problem(note or "no log yet: the rank has not been started")
             else:
                 await self._follow(agent, source)
             await self._clock.sleep(_IDLE / 2)
@@ -246,8 +271,11 @@ class _Follower:
         old = self._source
         if old is not None and (old.node, old.path) != (source.node, source.path):
             now = self._clock.wall()
-            self._ring.append([*self._splitter.flush(), f"--- run {source.run} on {source.node} ---"], now)
+            run = f"run {source.run}" if source.run else "started by hand"
+            self._ring.append([*self._splitter.flush(), f"--- {run} on {source.node} ---"], now)
             self._offset, self._skip = None, False
+        if source.note and (old is None or old.note != source.note):
+            self._ring.append([f"--- {source.note} ---"], self._clock.wall())
         self._source = source
 
     async def _follow(self, agent: NodeAgent, source: LogSource) -> None:
@@ -296,15 +324,18 @@ class _Follower:
             lines += self._splitter.flush()
             self._skip = True
         missing = chunk.offset - (self._offset or 0)
+        now = self._where() or source
         fresh = self._splitter.feed(chunk.data)
         if self._skip and fresh:
             fresh, self._skip = fresh[1:], False
+        fresh = [line for line in fresh if now.mine(line)]
         if missing > 0:
             mean = max(1, len(chunk.data) // max(1, len(fresh)))
             self._ring.drop(max(1, missing // mean))
             lines.append(f"--- {_bytes(missing)} before this {'are not shown' if started else 'are gone'} ---")
         self._offset = chunk.next_offset
-        self._ring.append(lines + fresh, at, self._splitter.partial)
+        partial = self._splitter.partial
+        self._ring.append(lines + fresh, at, partial if now.mine(partial) else "")
 
 
 def _read(held: _Held, first: int, count: int) -> tuple[LogLine, ...]:

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from pathlib import PurePath
 
 from pdtui.fleet.difference import argv_difference, env_difference, literal_env
+from pdtui.fleet.servers import output_words
 from pdtui.fleet.snapshot import (
     WARM_UP,
     WRONG_STATES,
@@ -16,14 +15,15 @@ from pdtui.fleet.snapshot import (
     RankState,
     RankStatus,
 )
-from pdtui.remote.interface import Listener, ProcessInfo, ProcessState, RankRecord
+from pdtui.fleet.strangers import ANY_ADDRESS, Unmanaged
+from pdtui.remote.interface import ProcessState, RankRecord
 from pdtui.topology.model import Role
 from pdtui.topology.plan import RankPlan
 
+LOOPBACK = frozenset({"127.0.0.1", "::1"})
+
 MISSES = 2
 """Unanswered /health requests in a row after which a rank that was ready is unhealthy."""
-
-ANY_ADDRESS = frozenset({"0.0.0.0", "::", "*", "", "127.0.0.1", "::1", "::ffff:0.0.0.0"})  # noqa: S104
 
 
 @dataclass(slots=True)
@@ -48,10 +48,8 @@ class RankMemory:
     diagnosed: bool = False
     last_start_s: float | None = None
     record: RankRecord | None = None
-    listener: Listener | None = None
-    """Of a process that is not ours, on the planned port."""
-    process: ProcessInfo | None = None
-    """That process."""
+    unmanaged: Unmanaged | None = None
+    """A server in its place that was started by hand."""
 
     def take_record(self, record: RankRecord | None) -> None:
         """Take over what the rank directory says; a new run forgets what was known of the old one."""
@@ -62,9 +60,16 @@ class RankMemory:
             self.was_ready = self.seen_starting = self.stalled = self.diagnosed = False
             self.metrics = self.diagnosis = None
         self.record = record
-        if not self.alive:
+        if not (self.alive or self.unmanaged):
             self.health, self.misses, self.stage, self.stage_since = "", 0, "", None
             self.metrics, self.stalled = None, False
+
+    def take_unmanaged(self, found: Unmanaged | None) -> None:
+        """Take over what is in its place that no keeper of ours started; another process is another run."""
+        known = self.unmanaged
+        if (found is None) is not (known is None) or (found and known and _key(found) != _key(known)):
+            self.run = -1
+        self.unmanaged = found
 
     def take_health(self, answer: str) -> None:
         """Take over an answer of /health: a status, `refused` or `timeout`."""
@@ -88,6 +93,10 @@ class RankMemory:
         return self.record is not None and self.record.state in (ProcessState.RUNNING, ProcessState.UNKEPT)
 
 
+def _key(found: Unmanaged) -> tuple[int | None, int]:
+    return found.pid, found.process.start if found.process is not None else 0
+
+
 @dataclass(frozen=True, slots=True)
 class View:
     """From where a rank is looked at: our time, the node's clock, what is being done to it."""
@@ -106,23 +115,14 @@ class View:
         return None if at is None else at - self.offset
 
 
-def is_foreign(listener: Listener, rank: RankPlan, cluster: str, record: RankRecord | None) -> bool:
-    """Return whether a listener takes the API port of a rank without being that rank."""
-    if listener.port != rank.api_port or (listener.address not in ANY_ADDRESS and listener.address != rank.host):
-        return False
-    if listener.rank == f"{cluster}:{rank.id}":
-        return False
-    return record is None or listener.pid is None or listener.pid not in record.processes
-
-
 def state_of(memory: RankMemory, *, stopping: bool, warming: bool = False) -> RankState:
     """Return what a rank is doing, from its record, its port and its health."""
     record = memory.record
+    if memory.unmanaged is not None and not memory.alive:
+        return RankState.STOPPING if stopping else RankState.UNMANAGED
     if record is None or record.state is ProcessState.NONE:
-        return RankState.UNMANAGED if memory.listener is not None else RankState.STOPPED
+        return RankState.STOPPED
     if record.state is ProcessState.EXITED:
-        if memory.listener is not None:
-            return RankState.UNMANAGED
         return RankState.STOPPED if record.stop_requested else RankState.FAILED
     if stopping or record.stop_requested:
         return RankState.STOPPING
@@ -143,7 +143,11 @@ def state_of(memory: RankMemory, *, stopping: bool, warming: bool = False) -> Ra
 
 def as_it_runs(rank: RankPlan, memory: RankMemory) -> RankPlan:
     """Return a rank with the address and API port that it was started with: the file may have changed since."""
-    record = memory.record
+    record, found = memory.record, memory.unmanaged
+    if found is not None and not memory.alive:
+        port = found.listener.port if found.listener else found.server.port if found.server else rank.api_port
+        bound = found.listener.address if found.listener else ""
+        return replace(rank, host=rank.host if bound in ANY_ADDRESS - LOOPBACK else bound, api_port=port)
     if record is None or not memory.alive:
         return rank
     return replace(rank, host=record.address or rank.host, api_port=record.api_port or rank.api_port)
@@ -153,17 +157,19 @@ def status_of(rank: RankPlan, memory: RankMemory, view: View) -> RankStatus:
     """Return a planned rank's status."""
     state = state_of(memory, stopping=view.stopping, warming=view.warming)
     record = memory.record
+    unmanaged = memory.unmanaged is not None and not memory.alive
     stage, stage_since = memory.stage, memory.stage_since
-    if memory.health == "200":
+    if memory.health == "200" and not unmanaged:
         known = record.warm_up if record is not None else None
         stage, stage_since = WARM_UP, known.at if known is not None else None
-    unmanaged = state is RankState.UNMANAGED
     shown = None if unmanaged else record
+    process = memory.unmanaged.process if memory.unmanaged is not None and unmanaged else None
+    log, log_note, log_pids = _log(memory) if unmanaged else (shown.log if shown is not None else "", "", ())
     _enter(memory, state, view)
     flags: list[RankFlag] = list(view.extra_flags)
     difference: tuple[str, ...] = ()
     if unmanaged:
-        difference = _process_difference(rank, memory.process)
+        difference = _by_hand(rank, memory.unmanaged)
     elif record is not None and memory.alive and record.digest != rank.digest:
         flags.append("outdated")
         difference = (*argv_difference(rank.argv, record.argv), *env_difference(rank.env, record.env))
@@ -180,25 +186,27 @@ def status_of(rank: RankPlan, memory: RankMemory, view: View) -> RankStatus:
         api_port=as_it_runs(rank, memory).api_port,
         state=state,
         since=memory.since,
-        stage=stage if state is RankState.STARTING else "",
+        stage=stage if state is RankState.STARTING or unmanaged else "",
         stage_since=view.ours(stage_since) if state is RankState.STARTING else None,
-        pid=_pid(memory, state),
+        pid=_pid(memory),
         exit_status=_exit_status(shown) if state in (RankState.FAILED, RankState.STOPPED) else None,
         flags=tuple(flags),
         diagnosis=_diagnosis(memory) if state in WRONG_STATES else None,
         health=memory.health,
-        started=view.ours(shown.started) if shown is not None and shown.run else None,
+        started=view.ours(process.started if process else shown.started if shown and shown.run else None),
         ended=view.ours(shown.ended) if shown is not None else None,
         gone_with=shown.gone_with if shown is not None else "",
         stopped_by=shown.stopped_by if shown is not None else "",
         stopped_at=view.ours(shown.stopped_at) if shown is not None else None,
         run=shown.run if shown is not None else 0,
-        by=shown.by if shown is not None else "",
+        by=process.user if process is not None else shown.by if shown is not None else "",
         difference=difference,
         metrics=memory.metrics,
         observed_at=view.now,
         last_start_s=memory.last_start_s,
-        log=shown.log if shown is not None else "",
+        log=log,
+        log_note=log_note,
+        log_pids=log_pids,
     )
 
 
@@ -243,6 +251,8 @@ def _enter(memory: RankMemory, state: RankState, view: View) -> None:
     since = 0.0 if first else view.now
     if record is not None and state in (RankState.FAILED, RankState.STOPPED) and record.ended is not None:
         since = record.ended - view.offset
+    elif state is RankState.UNMANAGED and memory.unmanaged is not None and memory.unmanaged.process is not None:
+        since = memory.unmanaged.process.started - view.offset
     elif record is not None and state is RankState.STARTING:
         since = record.started - view.offset
     elif record is not None and first and state in (RankState.READY, RankState.UNKEPT, RankState.STALLED):
@@ -254,9 +264,9 @@ def _enter(memory: RankMemory, state: RankState, view: View) -> None:
         memory.seen_starting = True
 
 
-def _pid(memory: RankMemory, state: RankState) -> int | None:
-    if state is RankState.UNMANAGED:
-        return memory.listener.pid if memory.listener is not None else None
+def _pid(memory: RankMemory) -> int | None:
+    if memory.unmanaged is not None and not memory.alive:
+        return memory.unmanaged.pid
     return memory.record.pid if memory.alive and memory.record is not None else None
 
 
@@ -266,20 +276,24 @@ def _exit_status(record: RankRecord | None) -> int | None:
     return -record.exit_signal if record.exit_signal else record.exit_status
 
 
-def _process_difference(rank: RankPlan, process: ProcessInfo | None) -> tuple[str, ...]:
-    if process is None:
+def _log(memory: RankMemory) -> tuple[str, str, tuple[int, ...]]:
+    """Return an unmanaged rank's log, what must be known about it, and its pids when others write there too."""
+    found = memory.unmanaged
+    process = found.process if found is not None else None
+    if found is None or process is None:
+        return "", "its process cannot be seen, and so not where it writes", ()
+    pids = (process.pid, *process.tree) if found.sharers > 1 else ()
+    words = output_words(process.output, sharers=found.sharers, user=process.user)
+    return process.output.path, words, pids
+
+
+def _by_hand(rank: RankPlan, found: Unmanaged | None) -> tuple[str, ...]:
+    """Return how a server that was started by hand differs from the plan."""
+    if found is None or found.server is None:
         return ()
-    argv = _from_vllm(process.argv)
-    if not argv:
-        words = " ".join(process.argv)
-        return (f"command: {words[:60] or '(unreadable)'} -> {' '.join(rank.argv[:2])} … (plan)",)
-    env = {name: value for name, value in literal_env(rank.env).items() if name in process.env}
-    return (*argv_difference(rank.argv, argv), *env_difference(env, {n: process.env[n] for n in env}))
-
-
-def _from_vllm(argv: Sequence[str]) -> tuple[str, ...]:
-    """Return the words from `vllm` on; a process shows its interpreter first."""
-    for index, word in enumerate(argv):
-        if PurePath(word).name == "vllm":
-            return ("vllm", *argv[index + 1 :])
-    return ()
+    lines = argv_difference(rank.argv, found.server.words)
+    process = found.server.process
+    if not process.env_known:
+        return (*lines, "its environment cannot be read")
+    env = literal_env(rank.env)
+    return (*lines, *env_difference(env, {name: process.env[name] for name in env if name in process.env}))

@@ -6,17 +6,19 @@ Nothing is remembered that the node does not say again: a console that starts an
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import replace
 from typing import Protocol
 
 from pdtui.clock import Clock
 from pdtui.errors import RemoteError
-from pdtui.fleet.observation import RankMemory, View, as_it_runs, is_foreign, status_of, stray_plan
+from pdtui.fleet.lookout import Lookout
+from pdtui.fleet.observation import RankMemory, View, as_it_runs, status_of, stray_plan
 from pdtui.fleet.snapshot import Diagnosis, RankMetrics, RankState, RankStatus
 from pdtui.fleet.store import Store
+from pdtui.fleet.strangers import Unmanaged
 from pdtui.fleet.waiting import first_of
-from pdtui.remote.interface import Listener, NodeAgent, NodeLink, ProcessState, RankRecord
+from pdtui.remote.interface import NodeAgent, NodeLink, ProcessState, RankRecord
 from pdtui.topology.model import Topology
 from pdtui.topology.plan import Plan, RankPlan
 
@@ -31,17 +33,17 @@ HEALTH_INTERVAL = 4.0
 
 POLL_TIMEOUT = 20.0
 HEALTH_TIMEOUT = 2.0
-PORTS_INTERVAL = 4.0
 METRICS_INTERVAL = 5.0
 OFFSET_INTERVAL = 60.0
+STEADY = frozenset({RankState.READY, RankState.UNMANAGED})
 TRANSIENT = frozenset({RankState.STARTING, RankState.STOPPING})
 
 
 class Stages(Protocol):
     """Reads start-up milestones from the ranks' logs."""
 
-    def watch(self, rank: RankPlan, record: RankRecord) -> None:
-        """Read the log of this run from now on; called again it does nothing."""
+    def watch(self, rank: RankPlan, record: RankRecord, pids: Callable[[], frozenset[int]] | None = None) -> None:
+        """Read the log of this run, or only what `pids` write there, from now on; again it does nothing."""
         ...
 
     def stage(self, rank: str) -> str:
@@ -114,10 +116,10 @@ class RankWatcher:
         self._wake = asyncio.Event()
         self._polled = asyncio.Event()
         self._offset = 0.0
-        self._offset_at = self._ports_at = float("-inf")
+        self._offset_at = float("-inf")
         self._metrics_at: dict[str, float] = {}
         self._health_at: dict[str, float] = {}
-        self._listeners: Sequence[Listener] = ()
+        self._lookout = Lookout(link, store, topology.name, plan, clock=clock)
         self._complaint = ""
         self._diagnosing: set[asyncio.Task[None]] = set()
         self._stopping: set[str] = set()
@@ -130,14 +132,20 @@ class RankWatcher:
 
     def poke(self) -> None:
         """Poll now."""
-        self._ports_at = float("-inf")
+        self._lookout.poke()
         self._wake.set()
 
     def begin_stop(self, rank_id: str) -> None:
         """Show a rank that runs as stopping from now on."""
         self._stopping.add(rank_id)
         rank = self._planned.get(rank_id) or self._strays.get(rank_id)
-        if rank is not None and self._memory[rank_id].alive and self._link.rank_agent is not None:
+        memory = self._memory.get(rank_id)
+        if (
+            rank is not None
+            and memory
+            and (memory.alive or memory.unmanaged)
+            and self._link.rank_agent is not None
+        ):
             self._put(rank)
         self.poke()
 
@@ -157,6 +165,15 @@ class RankWatcher:
         """Return a rank's directory as last read; also for ranks that the file does not have."""
         memory = self._memory.get(rank_id)
         return memory.record if memory is not None else None
+
+    def unmanaged(self, rank_id: str) -> Unmanaged | None:
+        """Return the server in a rank's place that was started by hand, as last seen."""
+        return self._lookout.unmanaged.get(rank_id)
+
+    def address(self, rank_id: str) -> tuple[str, int]:
+        """Return where a planned rank's API is: it may run with another address and port than the file has now."""
+        where = as_it_runs(self._planned[rank_id], self._memory[rank_id])
+        return where.host, where.api_port
 
     async def run(self) -> None:
         """Poll until cancelled."""
@@ -222,7 +239,7 @@ class RankWatcher:
         if not agent.facts.state_dir_error:
             leases = await agent.leases(self._cluster)
             self._store.set_leases(self._link.name, [x for x in leases if x.claim.holder != self._holder])
-        await self._read_ports(agent, records, now)
+        await self._lookout.look(agent, records, self._offset)
         self._take_records(records)
         asked: list[RankPlan] = []
         for rank in self._all():
@@ -237,34 +254,19 @@ class RankWatcher:
 
     def _asks_health(self, rank_id: str) -> bool:
         memory = self._memory[rank_id]
-        if not memory.alive:
-            return memory.listener is not None
-        if memory.state is not RankState.READY or memory.health != "200" or rank_id in self._stopping:
+        if not memory.alive and memory.unmanaged is None:
+            return False
+        if memory.state not in STEADY or memory.health != "200" or rank_id in self._stopping:
             return True
         return self._clock.monotonic() - self._health_at.get(rank_id, float("-inf")) >= HEALTH_INTERVAL
 
-    async def _read_ports(self, agent: NodeAgent, records: Mapping[str, RankRecord], now: float) -> None:
-        idle = [
-            rank_id
-            for rank_id in self._planned
-            if rank_id not in records or records[rank_id].state in (ProcessState.NONE, ProcessState.EXITED)
-        ]
-        if not idle:
-            self._listeners = ()
-        elif now - self._ports_at >= PORTS_INTERVAL:
-            self._listeners = await agent.ports()
-            self._ports_at = now
-
     def _take_records(self, records: Mapping[str, RankRecord]) -> None:
-        for rank_id, rank in self._planned.items():
+        for rank_id in self._planned:
             memory = self._memory[rank_id]
             record = records.get(rank_id)
+            memory.take_unmanaged(self._lookout.unmanaged.get(rank_id))
             memory.take_record(record)
-            foreign = [x for x in self._listeners if is_foreign(x, rank, self._cluster, record)]
-            memory.listener = None if memory.alive else next(iter(foreign), None)
-            if memory.listener is None or (memory.process and memory.process.pid != memory.listener.pid):
-                memory.process = None
-            if not memory.alive:
+            if not memory.alive and memory.unmanaged is None:
                 self._stages.forget(rank_id)
                 self._meter.forget(rank_id)
         self._take_strays(records)
@@ -289,18 +291,10 @@ class RankWatcher:
         where = as_it_runs(rank, memory)
         reply = await agent.http(where.host, where.api_port, "/health", timeout=HEALTH_TIMEOUT)
         memory.take_health(str(reply.status) if reply.status is not None else reply.error or "no answer")
-        if not memory.alive:
-            await self._identify(agent, rank, memory)
-        elif memory.health == "200":
+        if memory.health == "200":
             await self._measure(agent, where, memory)
         self._note_stage(rank, memory)
         self._put(rank)
-
-    async def _identify(self, agent: NodeAgent, rank: RankPlan, memory: RankMemory) -> None:
-        if memory.process is not None or memory.listener is None or memory.listener.pid is None:
-            return
-        found = await agent.processes(match=("vllm", "VLLM", "serve"), env=tuple(rank.env))
-        memory.process = next((info for info in found if info.pid == memory.listener.pid), None)
 
     async def _measure(self, agent: NodeAgent, rank: RankPlan, memory: RankMemory) -> None:
         now = self._clock.monotonic()
@@ -316,12 +310,39 @@ class RankWatcher:
         memory.stalled = self._meter.stalled(rank.id)
 
     def _note_stage(self, rank: RankPlan, memory: RankMemory) -> None:
+        if memory.unmanaged is not None and not memory.alive:
+            self._note_stage_by_hand(rank, memory, memory.unmanaged)
+            return
         if memory.record is None or not memory.alive or memory.was_ready:
             self._stages.forget(rank.id)
             return
         self._stages.watch(rank, memory.record)
         memory.stage, memory.stage_since = self._stages.stage(rank.id), self._stages.since(rank.id)
         memory.was_ready = self._stages.was_ready(rank.id)
+
+    def _note_stage_by_hand(self, rank: RankPlan, memory: RankMemory, found: Unmanaged) -> None:
+        """Read how far a server is that was started by hand; its log may be others' too, and older than it."""
+        if memory.health.startswith("4"):
+            self._lookout.refute(found)
+        process = found.process
+        if process is None or not process.output.path or memory.was_ready:
+            self._stages.forget(rank.id)
+            memory.stage = "" if memory.was_ready or memory.health != "refused" else "starting"
+            return
+        as_record = RankRecord(
+            cluster=self._cluster,
+            rank=rank.id,
+            state=ProcessState.RUNNING,
+            run=process.start,
+            started=process.started,
+            log=process.output.path,
+        )
+        self._stages.watch(rank, as_record, lambda: self._pids_by_hand(rank.id))
+        memory.stage = self._stages.stage(rank.id) or "starting"
+
+    def _pids_by_hand(self, rank_id: str) -> frozenset[int]:
+        process = found.process if (found := self.unmanaged(rank_id)) is not None else None
+        return frozenset((process.pid, *process.tree)) if process is not None else frozenset()
 
     def _put(self, rank: RankPlan) -> None:
         memory = self._memory[rank.id]

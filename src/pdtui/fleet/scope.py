@@ -15,8 +15,6 @@ from pdtui.topology.plan import Plan, RankPlan
 from pdtui.topology.redact import redacted
 from pdtui.topology.script import run_script
 
-OUTLIVING = ALIVE_STATES - {RankState.UNMANAGED}
-
 
 @dataclass(frozen=True, slots=True)
 class Scope:
@@ -100,7 +98,7 @@ def _doomed(
     """Return the MoE groups that run and lose some ranks, with the number of their ranks that are left."""
     if topology.model.kind != "moe":
         return {}
-    running = [rank_id for rank_id in touched if ranks[rank_id].state in OUTLIVING]
+    running = [rank_id for rank_id in touched if ranks[rank_id].state in ALIVE_STATES]
     groups = dict.fromkeys(plan.by_id[rank_id].group for rank_id in running)
     left = {
         group: sum(rank.id not in touched and _would_fail(ranks[rank.id]) for rank in plan.of_group(group))
@@ -111,7 +109,7 @@ def _doomed(
 
 def _would_fail(rank: RankStatus) -> bool:
     state = rank.last_state if rank.state is RankState.LOST else rank.state
-    return state in OUTLIVING and state is not RankState.STOPPING
+    return state in ALIVE_STATES and state is not RankState.STOPPING
 
 
 def _covers(group: str, ids: Sequence[str], plan: Plan) -> bool:
@@ -134,7 +132,7 @@ def describe(
     ranks: Mapping[str, RankStatus],
 ) -> Preview:
     """Return what an intent would do, in the operator's words."""
-    alive = [rank_id for rank_id in scope.ids if ranks[rank_id].state in OUTLIVING]
+    alive = [rank_id for rank_id in scope.ids if ranks[rank_id].state in ALIVE_STATES]
     grace = intent.grace if isinstance(intent, StopRanks | RestartRanks) else 0.0
     rolling = isinstance(intent, RestartRanks) and intent.rolling
     return Preview(

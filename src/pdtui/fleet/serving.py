@@ -11,13 +11,16 @@ from pdtui.topology.model import Role, Topology
 
 N = TypeVar("N", int, float)
 
+_BY_HEALTH = (RankState.UNKEPT, RankState.UNMANAGED)
+"""States that say who looks after a rank, not how it is."""
+
 ServingWord = Literal["SERVING", "DEGRADED", "DOWN", "STARTING", "STOPPED", "UNKNOWN"]
 
 
 def is_serving(rank: RankStatus) -> bool:
     """Return whether a rank answers, or did when its node was last reached."""
     state = rank.last_state if rank.state is RankState.LOST else rank.state
-    return state is RankState.READY or (state is RankState.UNKEPT and rank.health == "200")
+    return state is RankState.READY or (state in _BY_HEALTH and rank.health == "200")
 
 
 def usable_ranks(topology: Topology, ranks: Iterable[RankStatus]) -> frozenset[str]:
@@ -84,13 +87,13 @@ def _derived(
     if word == "UNKNOWN" or any(rank.state is RankState.UNKNOWN for rank in ranks):
         return None
     if word == "STARTING":
-        return min(rank.since for rank in ranks if rank.state is RankState.STARTING) or None
+        return min(r.since for r in ranks if r.state is RankState.STARTING or _starts_by_hand(r)) or None
     if word == "DOWN":
         ends = [_end_of(role) for role in (prefill, decode) if not any(rank.id in usable for rank in role)]
         return min(ends, default=0.0) or None
     if word == "DEGRADED":
         begun = [min(_usable_since(role, usable)) for role in (prefill, decode)]
-        hurt = min(rank.since for rank in ranks if rank.state is not RankState.READY)
+        hurt = min(r.since for r in ranks if r.state is not RankState.READY and not _serves_by_hand(r))
         return max(hurt, *begun) if hurt and all(begun) else None
     times = [rank.since for rank in ranks]  # SERVING or STOPPED: with the last rank.
     return max(times, default=0.0) if all(times) or (word == "STOPPED" and any(times)) else None
@@ -121,7 +124,8 @@ def _word(prefill: Sequence[RankStatus], decode: Sequence[RankStatus], usable: f
     ranks = [*prefill, *decode]
     states = {rank.state for rank in ranks}
     if any(rank.id in usable for rank in prefill) and any(rank.id in usable for rank in decode):
-        return "SERVING" if states <= {RankState.READY} else "DEGRADED"
+        fine = all(rank.state is RankState.READY or _serves_by_hand(rank) for rank in ranks)
+        return "SERVING" if fine else "DEGRADED"
     if states <= {RankState.UNKNOWN, RankState.LOST}:
         return "UNKNOWN"
     if RankState.UNKNOWN in states:
@@ -129,7 +133,16 @@ def _word(prefill: Sequence[RankStatus], decode: Sequence[RankStatus], usable: f
     if states == {RankState.STOPPED}:
         return "STOPPED"
     wrong = states & {RankState.FAILED, RankState.UNHEALTHY, RankState.STALLED}
-    return "STARTING" if RankState.STARTING in states and not wrong else "DOWN"
+    starting = any(rank.state is RankState.STARTING or _starts_by_hand(rank) for rank in ranks)
+    return "STARTING" if starting and not wrong else "DOWN"
+
+
+def _serves_by_hand(rank: RankStatus) -> bool:
+    return rank.state is RankState.UNMANAGED and is_serving(rank)
+
+
+def _starts_by_hand(rank: RankStatus) -> bool:
+    return rank.state is RankState.UNMANAGED and bool(rank.stage)
 
 
 def _total(values: Sequence[N | None]) -> N | None:

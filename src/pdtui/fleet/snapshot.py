@@ -42,7 +42,7 @@ class RankState(StrEnum):
     LOST = "lost"
     """Its node is unreachable: values are the last known ones."""
     UNMANAGED = "unmanaged"
-    """A process on its planned port that our keeper did not start."""
+    """A server in its planned place that our keeper did not start."""
     UNKEPT = "unkept"
     """Ours, its keeper is gone."""
 
@@ -108,6 +108,37 @@ class Condition:
 
 
 @dataclass(frozen=True, slots=True)
+class ForeignProcess:
+    """A process that uses what this cluster's plan needs, and is no part of it."""
+
+    pid: int | None
+    """None: somebody else's, and the node does not say whose."""
+    user: str = ""
+    command: str = ""
+    since: float | None = None
+    npus: tuple[int, ...] = ()
+    hbm_mb: int | None = None
+    """Over all its NPUs."""
+    ports: tuple[int, ...] = ()
+    """Planned ports that it holds."""
+    rank: str = ""
+    """`cluster:group/dp_rank` when another cluster's pdtui started it."""
+    hits: tuple[str, ...] = ()
+    """Ranks of this cluster that are planned where it is."""
+    note: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class OwnerlessHbm:
+    """Memory of an NPU that is used and that no process is known to hold."""
+
+    npu: int
+    used_mb: int
+    rank: str = ""
+    """The rank that the plan puts here."""
+
+
+@dataclass(frozen=True, slots=True)
 class NodeStatus:
     """One server as last seen."""
 
@@ -130,6 +161,8 @@ class NodeStatus:
     tool_error: str = ""
     """Why NPU readings are missing: a hanging or absent tool."""
     conditions: tuple[Condition, ...] = ()
+    foreign: tuple[ForeignProcess, ...] = ()
+    ownerless: tuple[OwnerlessHbm, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -206,6 +239,10 @@ class RankStatus:
     last_start_s: float | None = None
     """How long its last start took."""
     log: str = ""
+    log_note: str = ""
+    """Unmanaged: what must be known about its log, or why there is none."""
+    log_pids: tuple[int, ...] = ()
+    """Its processes, when others write to the same log; empty: the log is its own."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,28 +3,31 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 
 from pdtui.clock import Clock
 from pdtui.errors import AgentError, AgentLost
 from pdtui.fleet.polling import closing
 from pdtui.readings.lines import LineSplitter
-from pdtui.readings.vllm_log import StageReader
+from pdtui.readings.vllm_log import StageReader, is_of
 from pdtui.remote.interface import NodeAgent, NodeLink, RankRecord
 from pdtui.topology.plan import RankPlan
 
 _RETRY = 1.0
 
+Pids = Callable[[], frozenset[int]]
+
 
 class _Tail:
     """One run of one rank."""
 
-    def __init__(self, run: int, path: str, started: float) -> None:
+    def __init__(self, run: int, path: str, started: float, pids: Pids | None) -> None:
         self.run = run
         self.path = path
         self.reader = StageReader(started)
         self.task: asyncio.Task[None] | None = None
+        self._pids = pids
         self._splitter = LineSplitter()
         self._offset = 0
 
@@ -43,7 +46,8 @@ class _Tail:
         async with closing(stream):
             async for chunk in stream:
                 for line in (*self._splitter.feed(chunk.data), self._splitter.partial):
-                    self.reader.feed(line)
+                    if self._pids is None or is_of(line, self._pids(), None):
+                        self.reader.feed(line)
                 self._offset = chunk.next_offset
                 if self.reader.ready:
                     return
@@ -57,8 +61,11 @@ class StageTails:
         self._clock = clock
         self._tails: dict[str, _Tail] = {}
 
-    def watch(self, rank: RankPlan, record: RankRecord) -> None:
-        """Read the log of this run from now on; called again it does nothing."""
+    def watch(self, rank: RankPlan, record: RankRecord, pids: Pids | None = None) -> None:
+        """Read the log of this run from now on; called again it does nothing.
+
+        `pids`: the only processes whose lines count, in a log that is not the rank's own.
+        """
         tail = self._tails.get(rank.id)
         link = self._links.get(rank.node)
         if (
@@ -68,7 +75,7 @@ class StageTails:
         ):
             return
         self.forget(rank.id)
-        tail = _Tail(record.run, record.log, record.started)
+        tail = _Tail(record.run, record.log, record.started, pids)
         tail.task = asyncio.create_task(tail.follow(link, self._clock))
         self._tails[rank.id] = tail
 

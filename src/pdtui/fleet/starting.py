@@ -7,13 +7,13 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 
 from pdtui.errors import RemoteError
-from pdtui.fleet.blockers import ports_of
 from pdtui.fleet.crew import Crew
 from pdtui.fleet.headline import clock_time
 from pdtui.fleet.operations import Operation
 from pdtui.fleet.scope import duration
 from pdtui.fleet.snapshot import NodeStatus, RankState, RankStatus
 from pdtui.fleet.store import exit_words
+from pdtui.fleet.strangers import ports_of
 from pdtui.fleet.waiting import first_of
 from pdtui.fleet.warming import WarmingUp
 from pdtui.remote.interface import NodeAgent, RankSpec, StartResult

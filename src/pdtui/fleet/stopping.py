@@ -6,12 +6,13 @@ import asyncio
 from collections.abc import Sequence
 
 from pdtui.errors import RemoteError
+from pdtui.fleet.by_hand import stop_by_hand, unmanaged_among
 from pdtui.fleet.crew import Crew
 from pdtui.fleet.draining import DRAINING, drain
 from pdtui.fleet.operations import Operation
-from pdtui.fleet.scope import OUTLIVING
-from pdtui.fleet.snapshot import NodeStatus, NpuStatus, RankState
-from pdtui.remote.interface import RankRecord, StopResult
+from pdtui.fleet.snapshot import ALIVE_STATES, NodeStatus, NpuStatus
+from pdtui.fleet.strangers import Unmanaged
+from pdtui.remote.interface import NodeAgent, ProcessInfo, RankRecord, StopResult
 
 STOP_MARGIN = 60.0
 """Seconds beyond the grace period that an agent has to end a rank."""
@@ -45,6 +46,8 @@ class Stopping:
         self._by_the_way = by_the_way
         """Part of a restart: what does not run is no subject."""
         self._nodes: dict[str, str] = {}
+        self._by_hand: dict[str, ProcessInfo] = {}
+        """Servers that were stopped although no keeper of ours had started them."""
 
     async def run(self, ids: Sequence[str]) -> None:
         """Stop these ranks; each rank's line of the operation says what became of it."""
@@ -113,23 +116,22 @@ class Stopping:
     async def _stop_marked(self, rank_id: str, record: RankRecord | None) -> StopResult | None:
         crew, operation = self._crew, self._operation
         status = crew.store.ranks[rank_id]
-        if status.state is RankState.UNMANAGED:
-            pid = f" (pid {status.pid})" if status.pid is not None else ""
-            operation.rank(rank_id, "failed", f"unmanaged{pid}: stop it where it was started")
-            return None
         agent = crew.agent_of(rank_id)
         if agent is None:
             operation.rank(rank_id, "failed", crew.unreachable(status.node))
             return None
-        if record is None:
+        found = unmanaged_among(crew, (rank_id,)).get(rank_id)
+        if found is not None and found.process is None:
+            words = "unmanaged, and its process cannot be seen from here: stop it where it was started"
+            operation.rank(rank_id, "failed", words)
+            return None
+        if record is None and found is None:
             self._nothing(rank_id)
             return None
         try:
             async with crew.clock.timeout(self._grace + STOP_MARGIN), crew.alone(rank_id):
                 operation.rank(rank_id, "running", STOPPING)
-                result = await agent.stop_rank(
-                    crew.topology.name, record.rank, grace=self._grace, by=crew.by, lease=operation.lease
-                )
+                result = await self._tell_to_end(agent, rank_id, record, found)
         except TimeoutError:
             operation.rank(rank_id, "failed", f"{status.node} gave no answer")
             return None
@@ -138,6 +140,20 @@ class Stopping:
             return None
         self._tell(rank_id, result)
         return result
+
+    async def _tell_to_end(
+        self, agent: NodeAgent, rank_id: str, record: RankRecord | None, found: Unmanaged | None
+    ) -> StopResult:
+        crew, lease, result = self._crew, self._operation.lease, None
+        if found is not None and found.process is not None:
+            self._by_hand[rank_id] = found.process
+            result = await stop_by_hand(crew, rank_id, found.process, agent, grace=self._grace, lease=lease)
+        if record is None or (result is not None and not record.processes):  # Else a run of ours left some.
+            return result or StopResult("not_running", False, (), None)
+        of_ours = await agent.stop_rank(
+            crew.topology.name, record.rank, grace=self._grace, by=crew.by, lease=lease
+        )
+        return result or of_ours
 
     def _tell(self, rank_id: str, result: StopResult) -> None:
         if result.outcome == "not_running":
@@ -226,6 +242,20 @@ class Stopping:
                 await asyncio.gather(*(crew.watchers[node].refreshed() for node in reachable))
         except TimeoutError:
             crew.store.event("warning", self._operation.id, "the nodes did not confirm the stop in time")
+        self._see_again()
+
+    def _see_again(self) -> None:
+        """Say of ranks that were started by hand when something has started them again."""
+        for rank_id, process in self._by_hand.items():
+            step = self._operation.rank_steps[rank_id]
+            again = unmanaged_among(self._crew, (rank_id,)).get(rank_id)
+            if step.state == "failed" or again is None or again.process is None:
+                continue
+            if (again.process.pid, again.process.start) != (process.pid, process.start):
+                words = (
+                    f"stopped, but it runs again as pid {again.process.pid}: its parent, pid {again.process.ppid},"
+                )
+                self._operation.rank(rank_id, "failed", f"{words} seems to start it again; end that first")
 
 
 def _held(node: NodeStatus, record: RankRecord, since: float) -> str | None:
@@ -238,7 +268,8 @@ def _held(node: NodeStatus, record: RankRecord, since: float) -> str | None:
         if npu is None or npu.hbm_used_mb is None:
             return None
         if npu.hbm_used_mb > before + HBM_SLACK_MB:
-            words = f"NPU {device} still holds {npu.hbm_used_mb} MB of HBM, {before} MB before the start"
+            was = f", {before} MB before the start" if record.run else ""
+            words = f"NPU {device} still holds {npu.hbm_used_mb} MB of HBM{was}"
             return f"{words}{_holder(node.name, npu)}"
     return ""
 
@@ -259,4 +290,4 @@ def needs_stop(crew: Crew, rank_id: str) -> bool:
     """Return whether anything of a rank may run, leftovers of a failed one included."""
     status = crew.store.ranks[rank_id]
     record = crew.watcher_of(rank_id).record(rank_id)
-    return status.state in OUTLIVING or bool(record is not None and record.processes)
+    return status.state in ALIVE_STATES or bool(record is not None and record.processes)

@@ -12,6 +12,7 @@ from itertools import count
 
 from pdtui.errors import ActionRefused, UsageError
 from pdtui.fleet.blockers import Found, find, look
+from pdtui.fleet.by_hand import doomed_processes, left_as_they_are
 from pdtui.fleet.conditions import start_warnings
 from pdtui.fleet.crew import Crew
 from pdtui.fleet.intents import Intent, Preview, RestartRanks, StartRanks, StopRanks
@@ -19,7 +20,7 @@ from pdtui.fleet.leases import Hold
 from pdtui.fleet.operations import Operation
 from pdtui.fleet.rolling import roll
 from pdtui.fleet.scope import Scope, describe, in_words, make_scope, whole_groups
-from pdtui.fleet.snapshot import LeaseStatus, OperationStatus, RankState
+from pdtui.fleet.snapshot import LeaseStatus, OperationStatus
 from pdtui.fleet.starting import Starting
 from pdtui.fleet.stopping import Stopping, needs_stop
 
@@ -42,9 +43,16 @@ class Supervisor:
         scope = make_scope(intent, self._crew.topology, self._crew.plan, self._crew.store.ranks)
         found = await self._blockers(scope)
         blockers = [one.blocker for one in found]
-        leases = await self._crew.leases.in_the_way(self._by_node(scope))
-        preview = describe(
-            intent, scope, blockers, leases, self._crew.topology, self._crew.plan, self._crew.store.ranks
+        crew = self._crew
+        leases = await crew.leases.in_the_way(self._by_node(scope))
+        preview = describe(intent, scope, blockers, leases, crew.topology, crew.plan, crew.store.ranks)
+        doomed = await doomed_processes(crew, scope.ids) if scope.verb != "start" else ()
+        told = [f"# {line}" for one in doomed for line in one.lines()]
+        preview = replace(
+            preview,
+            unmanaged=tuple(one.rank for one in doomed),
+            processes=tuple(one.line() for one in doomed),
+            commands=(*told, *preview.commands),
         )
         nodes = [self._crew.store.nodes[name] for name in self._by_node(scope)]
         return replace(preview, warnings=start_warnings(nodes) if scope.verb != "stop" else ())
@@ -60,13 +68,15 @@ class Supervisor:
                 " cluster's name",
                 kind="protected",
             )
-        if isinstance(intent, StopRanks):
-            self._check_unmanaged(scope)
+        untouched = {}
+        if isinstance(intent, StopRanks | RestartRanks):
+            restarting = isinstance(intent, RestartRanks)
+            untouched = left_as_they_are(self._crew, scope.ids, intent.unmanaged, restarting=restarting)
         override = intent.override if isinstance(intent, StartRanks | RestartRanks) else ()
         if override and not intent.reason:
             raise ActionRefused("passing over a blocker needs a reason", kind="blocked")
         found = [one for one in await self._blockers(scope) if one.blocker.id not in override]
-        left_out = self._left_out(scope, found)
+        left_out = {**self._left_out(scope, found), **untouched}
         hold = await self._crew.leases.take(
             scope.verb,
             in_words(scope.ids, self._crew.plan),
@@ -121,15 +131,6 @@ class Supervisor:
     def _check_read_only(self) -> None:
         if self._read_only:
             raise ActionRefused("read-only: nothing is started or stopped from here", kind="read_only")
-
-    def _check_unmanaged(self, scope: Scope) -> None:
-        ranks = self._crew.store.ranks
-        if scope.ids and all(ranks[rank_id].state is RankState.UNMANAGED for rank_id in scope.ids):
-            raise ActionRefused(
-                f"{', '.join(scope.ids)} was not started here: stopping it by its process tree comes later",
-                kind="not_yet",
-                remedy="stop it where it was started",
-            )
 
     async def _blockers(self, scope: Scope) -> Sequence[Found]:
         if scope.verb == "stop":

@@ -44,6 +44,27 @@ def prefix_of(line: str) -> LogPrefix | None:
     )
 
 
+_WRITER = re.compile(r"\((?P<process>[A-Za-z][\w.-]{0,60})(?: pid=(?P<pid>\d{1,9}))?\) ")
+_DP_RANK = re.compile(r"_DP(\d{1,6})(?:_|$)")
+
+
+def is_of(line: str, pids: frozenset[int], dp_rank: int | None) -> bool | None:
+    """Return whether a process of a rank wrote a line of a log that several ranks share.
+
+    vLLM puts the process's name and pid before its lines, with the DP rank in the name of engines and workers of a
+    group. None: the line does not say (uvicorn's, banners, older versions).
+    """
+    match = _WRITER.match(line)
+    if match is None:
+        return None
+    if match["pid"] and int(match["pid"]) in pids:
+        return True
+    rank = _DP_RANK.search(match["process"])
+    if rank is not None and dp_rank is not None:
+        return int(rank[1]) == dp_rank
+    return False if match["pid"] or rank is not None else None
+
+
 _STAMP = re.compile(
     r"(?:(?P<year>20\d\d)-)?(?P<month>[01]\d)-(?P<day>[0-3]\d)[ T-](?P<h>[0-2]\d):(?P<m>[0-5]\d):(?P<s>[0-5]\d)"
     r"(?:[.,](?P<fraction>\d{1,6}))?"

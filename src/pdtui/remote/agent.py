@@ -33,6 +33,7 @@ import os
 import select
 import signal
 import socket
+import stat as stat_module
 import struct
 import subprocess
 import sys
@@ -283,6 +284,12 @@ class Markers(object):
             self.known[key] = (marker, first)
         return marker
 
+    @staticmethod
+    def elsewhere(stat):
+        """Say whether a process says that it belongs to another node on this kernel."""
+        entries = read_bytes("/proc/%d/environ" % stat.pid, 4 << 20).split(b"\0")
+        return any(e.startswith(b"PDTUI_MACHINE_VIEW=") and e[19:] != MACHINE.encode() for e in entries)
+
     def forget(self, table):
         """Drop what is known of processes that are gone."""
         with self.lock:
@@ -294,17 +301,58 @@ class Markers(object):
 MARKERS = Markers()
 
 
+class Entries(object):
+    """The entries of /proc, kept between two looks: polling a node with thousands of processes costs little.
+
+    The number of an entry's inode changes with the process behind a pid. What else may change: its parent, when
+    that ends; its session and state, looked at again while it is young and else in turn.
+    """
+
+    TURNS = 16
+    YOUNG = 10.0
+
+    def __init__(self):
+        self.lock = threading.Lock()
+        self.known = {}
+        self.turn = 0
+
+    def look(self, fresh):
+        """Return the living processes by pid; `fresh` reads all of them."""
+        now, found = time.monotonic(), {}
+        with self.lock:
+            self.turn += 1
+            with os.scandir("/proc") as entries:
+                present = [(int(entry.name), entry.inode()) for entry in entries if entry.name.isdigit()]
+            numbers = dict(present)
+            gone = set(pid for pid, known in self.known.items() if numbers.get(pid) != known[0])
+            for pid, inode in present:
+                known = None if pid in gone else self.known.get(pid)
+                if (
+                    fresh
+                    or known is None
+                    or now - known[1] < self.YOUNG
+                    or known[2].ppid in gone
+                    or (pid + self.turn) % self.TURNS == 0
+                ):
+                    stat = read_stat(pid)
+                    if stat is None or stat.state in "ZX":
+                        continue
+                    first = known[1] if known is not None and known[2].start == stat.start else now
+                    known = (inode, first, stat)
+                found[pid] = known
+            self.known = found
+        return {pid: known[2] for pid, known in found.items()}
+
+
+ENTRIES = Entries()
+
+
 class Table(object):
-    """All processes at one moment."""
+    """All processes at one moment; without `fresh` as they were a moment ago, but for those that are asked for."""
 
     def __init__(self, fresh=False):
         self.fresh = fresh
-        self.stats = {}
-        for name in os.listdir("/proc"):
-            if name.isdigit():
-                stat = read_stat(name)
-                if stat is not None and stat.state not in "ZX":
-                    self.stats[stat.pid] = stat
+        self.stats = ENTRIES.look(fresh)
         MARKERS.forget(self.stats)
         self.children = {}
         self.sessions = {}
@@ -318,7 +366,13 @@ class Table(object):
 
     def alive(self, pid, start):
         """Say whether a recorded process still runs."""
-        return is_alive(self.stats.get(pid), start)
+        return is_alive(self.stats.get(pid), start) and (self.fresh or is_alive(read_stat(pid), start))
+
+    def living(self, pids):
+        """Return those of the table's pids that are still who they were."""
+        if self.fresh:
+            return pids
+        return set(pid for pid in pids if is_alive(read_stat(pid), self.stats[pid].start))
 
     def lacks(self, record, boot):
         """Say whether a recorded process lives that this table does not know: the record is younger."""
@@ -357,7 +411,7 @@ class Table(object):
             if (leader is None and not record.get("empty")) or (leader is not None and leader.start == start):
                 pids.update(self.sessions.get(pid, ()))
         pids.discard(keeper)
-        return pids - OWN
+        return self.living(pids - OWN)
 
 
 def boot_time():
@@ -392,31 +446,102 @@ def argv_of(pid, limit=16384):
     return [word.decode("utf-8", "replace") for word in data.split(b"\0")] if data else []
 
 
-def list_processes(match, names):
-    """Return processes one of whose words contains one of `match`, with the named variables."""
-    ticks, boot, found = float(os.sysconf("SC_CLK_TCK")), boot_time(), []
-    for name in os.listdir("/proc"):
-        if not name.isdigit() or int(name) == os.getpid():
-            continue
-        argv = argv_of(int(name))
-        if not argv or not any(part in word for part in match for word in argv):
-            continue
-        stat = read_stat(name)
-        if stat is None or stat.state in "ZX":
-            continue
-        values = environment(stat.pid) if names else {}
-        found.append(
-            {
+def output_of(pid):
+    """Return where a process's stdout goes: of what kind it is, the path to follow, what tells files apart."""
+    link = "/proc/%d/fd/1" % pid
+    try:
+        target, info = os.readlink(link), os.stat(link)
+    except OSError:
+        return {"kind": "unreadable", "path": "", "name": "", "id": ""}
+    kind, path = "other", ""
+    if stat_module.S_ISREG(info.st_mode):
+        try:
+            there = os.stat(target)
+            kept = (there.st_dev, there.st_ino) == (info.st_dev, info.st_ino)
+        except OSError:
+            kept = False
+        kind, path = ("file", target) if kept else ("deleted", link)
+    elif stat_module.S_ISFIFO(info.st_mode):
+        kind = "pipe"
+    elif stat_module.S_ISSOCK(info.st_mode):
+        kind = "socket"
+    elif stat_module.S_ISCHR(info.st_mode):
+        kind = "null" if target == "/dev/null" else "tty"
+    return {"kind": kind, "path": path, "name": target, "id": "%d:%d" % (info.st_dev, info.st_ino)}
+
+
+SHELLS = ("sh", "bash", "dash", "zsh", "ksh")
+
+
+class Census(object):
+    """Processes that look like servers, and those that are asked for; command lines are read once.
+
+    What a process is called changes with an exec: young ones and shells are looked at again each time, the others
+    in turn.
+    """
+
+    def __init__(self):
+        self.known = {}
+        self.lock = threading.Lock()
+        self.turn = 0
+
+    def matches(self, stat, match, now):
+        """Say whether one of a process's words contains one of `match`."""
+        key = (stat.pid, stat.start)
+        first, settled, found = self.known.get(key, (now, False, ()))
+        if not settled or now - first < Entries.YOUNG or (stat.pid + self.turn) % Entries.TURNS == 0:
+            argv = argv_of(stat.pid)
+            found = tuple(part for part in match if any(part in word for word in argv))
+            settled = not argv or os.path.basename(argv[0]).lstrip("-") not in SHELLS
+            self.known[key] = (first, settled, found)
+        return any(part in found for part in match)
+
+    def list(self, args):
+        """Return the processes; of those that the console knows already only what changes."""
+        match, names, skip = tuple(args["match"]), args["env"], args.get("skip", "")
+        asked = set(args.get("pids", ()))
+        told = set((pid, start) for pid, start in args.get("known", ()))
+        ticks, boot, now = float(os.sysconf("SC_CLK_TCK")), boot_time(), time.monotonic()
+        table = Table()
+        found = []
+        with self.lock:
+            self.turn += 1
+            keys = set((stat.pid, stat.start) for stat in table.stats.values())
+            self.known = {key: value for key, value in self.known.items() if key in keys}
+            chosen = [
+                stat
+                for stat in table.stats.values()
+                if stat.pid not in OWN and (stat.pid in asked or (match and self.matches(stat, match, now)))
+            ]
+        for stat in chosen:
+            marker = MARKERS.of(stat)
+            hidden = MACHINE and MARKERS.elsewhere(stat)
+            if hidden or (skip and marker.startswith(skip) and stat.pid not in asked):
+                continue
+            if not is_alive(read_stat(stat.pid), stat.start):
+                continue
+            view = {
                 "pid": stat.pid,
+                "start": stat.start,
                 "ppid": stat.ppid,
-                "session": stat.session,
-                "started": boot + stat.start / ticks,
-                "argv": argv,
-                "env": {key: values[key] for key in names if key in values},
-                "user": user_of(stat.pid),
+                "tree": sorted(table.living(set(table.below(stat.pid)))),
+                "output": output_of(stat.pid),
             }
-        )
-    return found
+            if (stat.pid, stat.start) not in told:
+                values = environment(stat.pid) if names else {}
+                view.update(
+                    session=stat.session,
+                    started=boot + stat.start / ticks,
+                    argv=argv_of(stat.pid),
+                    env={key: values[key] for key in names if key in values} if values else None,
+                    user=user_of(stat.pid),
+                    rank=marker,
+                )
+            found.append(view)
+        return found
+
+
+CENSUS = Census()
 
 
 class Ports(object):
@@ -1125,6 +1250,71 @@ def try_remove(remove, path):
         pass
 
 
+def send_signal(pid, start, signum):
+    """Signal a process while it is who it was; where the kernel can, without a moment for its number to change."""
+    descriptor, opener = None, getattr(os, "pidfd_open", None)
+    try:
+        if opener is not None:
+            try:
+                descriptor = opener(pid)
+            except OSError as error:
+                if error.errno == errno.ESRCH:
+                    return
+        if is_alive(read_stat(pid), start):
+            if descriptor is not None:
+                getattr(signal, "pidfd_send_signal")(descriptor, signum)  # noqa: B009 - not in Python 3.6
+            else:
+                os.kill(pid, signum)
+    except OSError:
+        pass
+    finally:
+        if descriptor is not None:
+            os.close(descriptor)
+
+
+class Tree(object):
+    """A process that was not started here, with all that descends from it.
+
+    Never its process group: a launcher's children share one. What was below it once stays of it, whoever its
+    parent is then; its session only where it leads that itself, so that all in it descends from it.
+    """
+
+    def __init__(self, pid, start):
+        self.pid, self.start = pid, start
+        self.members = {}
+        self.told = set()
+        self.leads = False
+
+    def look(self):
+        """Find the members that live; returns {pid: start}."""
+        table = Table(fresh=True)
+        if not self.members:
+            if not table.alive(self.pid, self.start):
+                return {}
+            self.members[self.pid] = self.start
+            self.leads = table.stats[self.pid].session == self.pid
+        found = set(pid for pid, start in self.members.items() if table.alive(pid, start))
+        if found and self.leads:  # while one of it lives, the session's number cannot be another's
+            found.update(table.sessions.get(self.pid, ()))
+        for pid in list(found):
+            found.update(table.below(pid))
+        found.difference_update(*table.marked.values())  # what a keeper of ours started is never part of it
+        found -= OWN
+        self.members.update((pid, table.stats[pid].start) for pid in found)
+        return {pid: self.members[pid] for pid in found}
+
+    def tell(self, signum):
+        """Signal each member once, and those that were begun meanwhile; returns who lives."""
+        while True:
+            left = self.look()
+            new = [(pid, start) for pid, start in left.items() if (pid, start, signum) not in self.told]
+            if not new:
+                return left
+            for pid, start in new:
+                self.told.add((pid, start, signum))
+                send_signal(pid, start, signum)
+
+
 class Ranks(object):
     """Starts, stops and lists the ranks of this machine."""
 
@@ -1324,6 +1514,40 @@ class Ranks(object):
             write_atomically(path, json.dumps(value).encode())
         except OSError:
             pass
+
+    def stop_tree(self, job, args):
+        """TERM to a process and all below it, KILL after the grace period; returns when they are gone."""
+        if args.get("lease"):
+            self.leases.check(self.folder(args["cluster"]), args["lease"])
+        tree, none = Tree(int(args["pid"]), int(args["start"])), {"state": "none"}
+        if args.get("boot", self.boot) != self.boot or not tree.look():
+            return {"outcome": "not_running", "killed": False, "survivors": [], "record": none}
+        for pid in tree.members:
+            try:
+                os.kill(pid, 0)
+            except PermissionError:
+                names = (pid, user_of(pid), user_of(os.getpid()))
+                raise Failure("permission", "pid %d belongs to %s, and %s may not end it" % names)
+            except OSError:
+                pass
+        begin, pause, grace, killed = time.monotonic(), 0.02, float(args.get("grace", 30.0)), False
+        left = tree.tell(signal.SIGTERM)
+        while left and not job.cancelled:
+            late = time.monotonic() - begin - grace
+            if late > 15:
+                return {"outcome": "still_running", "killed": killed, "survivors": sorted(left), "record": none}
+            if late > 0:
+                killed = True
+                tree.tell(signal.SIGSTOP)  # so that none of them begins another between the look and the end
+                left = tree.tell(signal.SIGKILL)
+            else:
+                left = tree.tell(signal.SIGTERM)
+            if left:
+                time.sleep(pause)
+                pause = min(0.25, pause * 1.5)
+        if left:
+            raise Failure("cancelled", "the stop was cancelled")
+        return {"outcome": "stopped", "killed": killed, "survivors": [], "record": none}
 
     def list(self, cluster):
         """Return the records of all ranks of a cluster."""
@@ -1685,6 +1909,9 @@ class Follow(object):
                 return False  # waited for; what is there and cannot be read is told
             raise
         info = os.fstat(self.fd)
+        if self.path.startswith("/proc/") and not stat_module.S_ISREG(info.st_mode):
+            self.close()  # the number is another process's now, and its pipe not ours to read
+            return False
         self.inode = (info.st_dev, info.st_ino)
         if self.offset is None:
             self.offset = self.line_start(max(0, info.st_size - self.tail))
@@ -2312,7 +2539,11 @@ class Agent(object):
 
     def do_processes(self, request, job, args):
         """List processes."""
-        self.answer(request, "ok", {"processes": list_processes(args["match"], args["env"])}, {})
+        self.answer(request, "ok", {"processes": CENSUS.list(args)}, {})
+
+    def do_stop_tree(self, request, job, args):
+        """Stop a process that no keeper of ours started, with all that it has begun."""
+        self.answer(request, "ok", self.ranks.stop_tree(job, args), {})
 
     def do_http(self, request, job, args):
         """GET from a local port."""

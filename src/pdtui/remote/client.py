@@ -375,10 +375,28 @@ class AgentClient:
         value, _ = await self.request("ports")
         return [parse.listener(raw) for raw in _objects(value, "ports")]
 
-    async def processes(self, *, match: Sequence[str], env: Sequence[str] = ()) -> Sequence[ProcessInfo]:
-        """Return processes one of whose words contains one of `match`, with the named variables."""
-        value, _ = await self.request("processes", match=list(match), env=list(env))
+    async def processes(
+        self,
+        *,
+        match: Sequence[str],
+        env: Sequence[str] = (),
+        pids: Sequence[int] = (),
+        known: Sequence[tuple[int, int]] = (),
+        skip: str = "",
+    ) -> Sequence[ProcessInfo]:
+        """Return processes one of whose words contains one of `match`, and those of `pids`."""
+        value, _ = await self.request(
+            "processes", match=list(match), env=list(env), pids=list(pids), known=list(known), skip=skip
+        )
         return [parse.process(raw) for raw in _objects(value, "processes")]
+
+    async def stop_tree(self, cluster: str, pid: int, start: int, *, grace: float, lease: str = "") -> StopResult:
+        """TERM to a process and all below it, KILL after `grace` seconds; returns when they are gone."""
+        boot = self.facts.boot_id
+        value, _ = await self.request(
+            "stop_tree", cluster=cluster, pid=pid, start=start, grace=grace, boot=boot, lease=lease
+        )
+        return parse.stop_result(value)
 
     async def http(
         self,

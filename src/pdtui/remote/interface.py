@@ -283,6 +283,23 @@ class Listener:
     """`cluster:group/dp_rank` from the owner's PDTUI_RANK variable, if it has one."""
 
 
+OutputKind = Literal["file", "deleted", "pipe", "socket", "tty", "null", "other", "unreadable"]
+
+
+@dataclass(frozen=True, slots=True)
+class Output:
+    """Where a process's stdout goes."""
+
+    kind: OutputKind = "unreadable"
+    """`deleted`: a file that has lost its name, or whose name is another file's now."""
+    path: str = ""
+    """What to follow; empty for what is no file."""
+    name: str = ""
+    """As the node calls it."""
+    id: str = ""
+    """The same for all processes that write to it."""
+
+
 @dataclass(frozen=True, slots=True)
 class ProcessInfo:
     """One process, for unmanaged and foreign ones."""
@@ -295,6 +312,17 @@ class ProcessInfo:
     env: Mapping[str, str]
     """Only the names that were asked for."""
     user: str
+    start: int = 0
+    """When it started in the node's clock ticks since boot: with the pid it names a process for ever."""
+    rank: str = ""
+    """`cluster:group/dp_rank` from its PDTUI_RANK variable, if it has one."""
+    tree: tuple[int, ...] = ()
+    """Pids of all that descends from it."""
+    output: Output = Output()
+    env_known: bool = True
+    """Its environment can be read."""
+    brief: bool = False
+    """The caller knows it: only pid, start, ppid, tree and output are filled in."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -459,8 +487,28 @@ class NodeAgent(Protocol):
         """Return the listening TCP ports."""
         ...
 
-    async def processes(self, *, match: Sequence[str], env: Sequence[str] = ()) -> Sequence[ProcessInfo]:
-        """Return processes one of whose words contains one of `match`, with the named variables."""
+    async def processes(
+        self,
+        *,
+        match: Sequence[str],
+        env: Sequence[str] = (),
+        pids: Sequence[int] = (),
+        known: Sequence[tuple[int, int]] = (),
+        skip: str = "",
+    ) -> Sequence[ProcessInfo]:
+        """Return processes one of whose words contains one of `match`, and those of `pids`.
+
+        `env` names the variables to read, `known` the processes (pid, start) of which a brief answer suffices;
+        those whose PDTUI_RANK begins with `skip` are left out unless their pid is asked for.
+        """
+        ...
+
+    async def stop_tree(self, cluster: str, pid: int, start: int, *, grace: float, lease: str = "") -> StopResult:
+        """TERM to a process that no keeper of ours started and to all below it, KILL after `grace` seconds.
+
+        Returns when they are gone; `not_running` when the pid is another process's by now. With a `lease` of the
+        cluster that is no longer held, nothing is told to end.
+        """
         ...
 
     async def http(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, get_args
 
 from pdtui.remote.interface import (
     Command,
@@ -17,6 +17,8 @@ from pdtui.remote.interface import (
     LeaseResult,
     Listener,
     LogChunk,
+    Output,
+    OutputKind,
     ProcessInfo,
     ProcessState,
     RankRecord,
@@ -176,7 +178,21 @@ def process(raw: Json) -> ProcessInfo:
         argv=texts(raw.get("argv")),
         env={key: clean(str(value)) for key, value in table(raw.get("env")).items()},
         user=text(raw.get("user")),
+        start=whole(raw.get("start")) or 0,
+        rank=text(raw.get("rank")),
+        tree=wholes(raw.get("tree")),
+        output=output(table(raw.get("output"))),
+        env_known=isinstance(raw.get("env"), dict),
+        brief="argv" not in raw,
     )
+
+
+def output(raw: Json) -> Output:
+    """Read where a process's stdout goes; a path that has to be cleaned cannot be followed."""
+    word, path = raw.get("kind"), str(raw.get("path") or "")
+    kinds: tuple[OutputKind, ...] = get_args(OutputKind)
+    kind: OutputKind = next((known for known in kinds if known == word), "other")
+    return Output(kind, path if clean_line(path) == path else "", text(raw.get("name")), text(raw.get("id")))
 
 
 def http_reply(raw: Json, blobs: Mapping[str, bytes]) -> HttpReply:

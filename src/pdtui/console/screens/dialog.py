@@ -244,6 +244,9 @@ class ConfirmScreen(Dialog[Intent]):
         if preview.warnings:
             rows += [BLANK, Row(S.warnings, "warning")]
             rows += [row for text in preview.warnings for row in paragraphs(text, "warning", indent=2)]
+        if preview.processes:
+            rows += [BLANK, Row(S.by_hand, "warning")]
+            rows += [Row(line, indent=2) for line in preview.processes]
         rows += self._blocker_rows(preview)
         if preview.commands:
             rows += [BLANK, Row(S.shows_commands.format(key=self._key("c")), "dim")]
@@ -334,6 +337,8 @@ class ConfirmScreen(Dialog[Intent]):
             if not self._override or not reason or not isinstance(intent, (StartRanks, RestartRanks)):
                 return None
             intent = replace(intent, override=tuple(blocker.id for blocker in preview.blockers), reason=reason)
+        if preview.unmanaged and not isinstance(intent, StartRanks):
+            intent = replace(intent, unmanaged=preview.unmanaged)
         return intent
 
     @on(Input.Changed)

@@ -208,6 +208,9 @@ class RankList(RowView):
         elif rank.state is RankState.LOST:
             if rank.last_state is not None:
                 line.add(S.last_state.format(state=S.rank_states[rank.last_state]), styles.unknown)
+        elif rank.state is RankState.UNMANAGED and (rank.stage or rank.health != "200"):
+            words = rank.stage or S.unmanaged_health.format(health=rank.health or "?")
+            line.add(words, styles.starting if rank.stage else styles.warning)
         elif rank.metrics is not None:
             self._metrics(line, rank, width)
         elif rank.diagnosis is not None:

@@ -136,17 +136,24 @@ def fork(title: str, body: Callable[[Pipe], int], close: list[Any]) -> tuple[int
 
 
 def set_title(title: str) -> None:
-    """Name the process as setproctitle does: the command name, and the command line overwritten in place."""
+    """Name the process as setproctitle does: the command name, and the command line overwritten in place.
+
+    The title takes the place of the environment too, which then cannot be read from outside, unless SPT_NOENV is
+    set (README of setproctitle).
+    """
     with contextlib.suppress(OSError), open("/proc/self/comm", "w", encoding="utf-8") as comm:
         comm.write(title[:15])
     with contextlib.suppress(OSError, ValueError, IndexError):
         with open("/proc/self/stat", encoding="utf-8") as stat:
             fields = stat.read().rpartition(")")[2].split()
-        start, end = int(fields[45]), int(fields[46])
+        start, end, env_start, env_end = (int(fields[index]) for index in (45, 46, 47, 48))
         if end > start:
             with open("/proc/self/mem", "r+b", buffering=0) as memory:
                 memory.seek(start)
                 memory.write(title.encode()[: end - start - 1].ljust(end - start, b"\0"))
+                if not os.environ.get("SPT_NOENV") and env_end > env_start:
+                    memory.seek(env_start)
+                    memory.write(b"\0" * (env_end - env_start))
 
 
 def reap(pid: int) -> int | None:
