@@ -214,12 +214,21 @@ def environment(machine: Machine, user: str) -> dict[str, str]:
 
 
 def write_accounts(machine: Machine, user: str, names: Mapping[str, str]) -> None:
-    """Write what a node with a network has in place of the machine's: users, hosts, and an empty log folder."""
+    """Write what a node with a network has in place of the machine's: users, groups, hosts, an empty log."""
     lines = Path("/etc/passwd").read_text(encoding="utf-8").splitlines()
     entry = pwd.getpwnam(user)
     others = [line for line in lines if line.partition(":")[0] != user]
     mine = f"{user}:x:{entry.pw_uid}:{entry.pw_gid}::{machine.home}:/bin/bash"
     (machine.folder / "etc" / "passwd").write_text("\n".join([mine, *others]) + "\n", encoding="utf-8")
+    # A password that nothing matches; without the file sshd takes an account without one for locked.
+    shadow = machine.folder / "etc" / "shadow"
+    shadow.write_text(f"{user}:*:19000:0:99999:7:::\n", encoding="utf-8")
+    shadow.chmod(0o600)
+    group = Path("/etc/group").read_text(encoding="utf-8")
+    if os.getuid():
+        # Nobody but the user exists there; a terminal that should go to the group `tty` could not be had.
+        group = f"{user}:x:{entry.pw_gid}:\n"
+    (machine.folder / "etc" / "group").write_text(group, encoding="utf-8")
     hosts = ["127.0.0.1 localhost", *(f"{address} {name}" for name, address in names.items())]
     (machine.folder / "etc" / "hosts").write_text("\n".join(hosts) + "\n", encoding="utf-8")
     (machine.folder / "var" / "log").mkdir(parents=True, exist_ok=True)

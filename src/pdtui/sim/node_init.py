@@ -80,7 +80,7 @@ def furnish_as_machine(node: str) -> None:
         mount("tmpfs", "/run", "tmpfs", 0)
         # sshd's, for the part of it that has no rights.
         os.mkdir("/run/sshd", 0o755)
-    for name in ("etc/passwd", "etc/hosts", "var/log"):
+    for name in ("etc/passwd", "etc/shadow", "etc/group", "etc/hosts", "var/log"):
         mount(f"{node}/{name}", f"/{name}", None, MS_BIND)
     # Whoever is not root there listens on port 22 all the same.
     write("/proc/sys/net/ipv4/ip_unprivileged_port_start", "0")
