@@ -169,7 +169,7 @@ def npu_line(node: NodeStatus | None, npu: int | None, look: Look, width: int, n
     if node is None:
         return line
     status = next((one for one in node.npus if one.id == npu), None)
-    if status is None or node.state is not NodeState.CONNECTED:
+    if status is None or node.state is not NodeState.CONNECTED or node.error:
         line.add(f"{node.name}  ", styles.title)
         if node.error:
             line.add(f"{node.error}  ", look.node(node.state)).add(node.remedy, styles.key_label)
