@@ -15,6 +15,7 @@ from pdtui.readings.verdict import Verdict
 from pdtui.sim.simulation import Simulation
 from pdtui.topology.load import load_checked
 from pdtui.topology.planner import make_plan
+from tests.sim.support import run
 from tests.support.processes import carrying
 from tests.support.required import skip_unless
 from tests.support.waiting import eventually
@@ -126,6 +127,15 @@ async def test_a_container_under_its_ranks(
         (pid, _, _) = npu.processes[0]
         assert pid != fleet.store.ranks["d/0"].pid
         assert not (await fleet.preview(RestartRanks(("d/0",)))).blockers
+        hbm = f"{boxed.node('node2').folder}/npu/0/hbm"
+        await run(boxed, f"sleep 1000 >/dev/null 2>&1 </dev/null & echo '900 stranger' > {hbm}/$!", "node2")
+        await fleet.poll_now()
+        await shows(fleet, lambda it: [one.command for one in it.foreign] == ["sleep 1000"], "only the stranger")
+        (stranger,) = node(fleet).foreign
+        assert (stranger.npus, stranger.hbm_mb, stranger.hits) == ((0,), 900, ("d/0",))
+        await run(boxed, f"kill {stranger.pid}", "node2")
+        await fleet.poll_now()
+        await shows(fleet, lambda it: it.foreign == (), "nobody else")
 
         await boxed.fault("container node2 pause")
         await refused(fleet, "container vllm-ascend is paused", "docker unpause vllm-ascend")

@@ -44,6 +44,8 @@ class Lookout:
         self._at = float("-inf")
         self._listeners: Sequence[Listener] = ()
         self._processes: Sequence[ProcessInfo] = ()
+        self._outer: Mapping[int, ProcessInfo] = {}
+        """What the host says of the processes on NPUs, by its pids: those of a container have others inside."""
         self._refuted: set[Listener] = set()
         self._freed: dict[int, float] = {}
         self.unmanaged: Mapping[str, Unmanaged] = {}
@@ -84,8 +86,12 @@ class Lookout:
         self._listeners = [held for held in listeners if held.port in self._ports]
         self._refuted &= set(self._listeners)
         pids = {held.pid for held in self._listeners if held.pid is not None}
+        on_npus = {pid for npu in node.npus for pid, _, _ in npu.processes}
         if self.same_pids:
-            pids.update(pid for npu in node.npus for pid, _, _ in npu.processes)
+            pids.update(on_npus)
+        elif (host := self._link.host_agent) is not None:
+            found = await host.processes(match=(), pids=sorted(on_npus)) if on_npus else ()
+            self._outer = {info.pid: info for info in found}
         self._processes = await self._census.read(agent, env=self._env, pids=pids, skip=f"{self._cluster}:")
 
     @property
@@ -106,7 +112,12 @@ class Lookout:
     def _tell(self, seen: Seen, offset: float) -> None:
         node = self._store.nodes[self._link.name]
         foreign = find_foreign(
-            seen, self.unmanaged, node.npus, self._plan, offset=offset, same_pids=self.same_pids
+            seen,
+            self.unmanaged,
+            node.npus,
+            self._plan,
+            offset=offset,
+            outer=None if self.same_pids else self._outer,
         )
         ownerless = find_ownerless(node, seen, self.unmanaged, self._freed)
         self._store.update_node(self._link.name, foreign=foreign, ownerless=ownerless)

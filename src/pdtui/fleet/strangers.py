@@ -154,12 +154,13 @@ def find_foreign(
     plan: Plan,
     *,
     offset: float,
-    same_pids: bool,
+    outer: Mapping[int, ProcessInfo] | None,
 ) -> tuple[ForeignProcess, ...]:
     """Return the processes that use planned NPUs or ports, or are servers, and are no part of the plan.
 
-    `offset`: seconds that the node's clock is ahead. `same_pids`: npu-smi counts as the agent beside the ranks
-    does; otherwise a process on the NPU of a rank that runs is taken for the rank's.
+    `offset`: seconds that the node's clock is ahead. `outer`: what the host says of the processes on NPUs, where
+    ranks are in a container and have other pids there; None where all count alike. A process on the NPU of a rank
+    that runs is taken for the rank's when the host says nothing of it.
     """
     ours = seen.ours
     by_pid = {info.pid: info for info in seen.processes}
@@ -170,6 +171,14 @@ def find_foreign(
     def belongs(pid: int | None) -> bool:
         return pid in ours or any(one.owns(pid) for one in unmanaged.values())
 
+    def is_ours(pid: int, rank: str) -> bool:
+        if outer is None:
+            return belongs(pid)
+        info = outer.get(pid)
+        if info is None:
+            return rank in running
+        return info.rank.startswith(f"{seen.cluster}:") or (info.inner != info.pid and belongs(info.inner))
+
     def entry(pid: int | None) -> _Entry:
         root = next((server.process for server in roots if server.owns(pid)), None)
         info = root or (by_pid.get(pid) if pid is not None else None)
@@ -177,9 +186,9 @@ def find_foreign(
 
     for npu in npus:
         for pid, name, memory in npu.processes:
-            if belongs(pid) if same_pids else npu.rank in running:
+            if is_ours(pid, npu.rank):
                 continue
-            one = entry(pid)
+            one = entry(pid) if outer is None else entries.setdefault(pid, _Entry(outer.get(pid)))
             one.command = one.command or name
             one.hbm[npu.id] = one.hbm.get(npu.id, 0) + memory
             if npu.rank:

@@ -440,6 +440,14 @@ def user_name(uid):
         return str(uid)
 
 
+def inner_pid(pid):
+    """Return what a process is numbered in its own pid namespace, so in its container (proc(5), NSpid)."""
+    for line in read_bytes("/proc/%d/status" % pid, 65536).split(b"\n"):
+        if line.startswith(b"NSpid:"):
+            return int(line.split()[-1])
+    return pid
+
+
 def argv_of(pid, limit=16384):
     """Return a process's command line as words."""
     data = read_bytes("/proc/%d/cmdline" % pid, limit).rstrip(b"\0")
@@ -536,6 +544,7 @@ class Census(object):
                     env={key: values[key] for key in names if key in values} if values else None,
                     user=user_of(stat.pid),
                     rank=marker,
+                    inner=inner_pid(stat.pid),
                 )
             found.append(view)
         return found

@@ -316,6 +316,8 @@ class ProcessInfo:
     """When it started in the node's clock ticks since boot: with the pid it names a process for ever."""
     rank: str = ""
     """`cluster:group/dp_rank` from its PDTUI_RANK variable, if it has one."""
+    inner: int = 0
+    """Its pid in the container that it is in; `pid` elsewhere, 0 when it was not asked."""
     tree: tuple[int, ...] = ()
     """Pids of all that descends from it."""
     output: Output = Output()

@@ -180,6 +180,7 @@ def process(raw: Json) -> ProcessInfo:
         user=text(raw.get("user")),
         start=whole(raw.get("start")) or 0,
         rank=text(raw.get("rank")),
+        inner=whole(raw.get("inner")) or 0,
         tree=wholes(raw.get("tree")),
         output=output(table(raw.get("output"))),
         env_known=isinstance(raw.get("env"), dict),
