@@ -15,6 +15,7 @@ from pdtui.fleet.snapshot import (
     Diagnosis,
     Event,
     Headline,
+    LeaseStatus,
     NodeState,
     NodeStatus,
     NpuStatus,
@@ -378,6 +379,8 @@ class FakeFleet:
         self.log_error = ""
         self.partial: dict[str, str] = {}
         self.blockers: tuple[Blocker, ...] = ()
+        self.leases: tuple[LeaseStatus, ...] = ()
+        """Of other consoles, on whatever is previewed."""
         self.refusal: ActionRefused | None = None
         self.answer: list[AskProgress] = []
         self.ask_error: ProxyError | None = None
@@ -475,6 +478,7 @@ class FakeFleet:
                 f"start {len(ids)} ranks, rank 0 first",
             ),
             blockers=self.blockers,
+            leases=self.leases,
             needs_name=self._topology.safety.protected and len(ids) > 1,
             dangerous=verb != "start",
             commands=tuple(f"kill -TERM {4000 + n}  # {rank}" for n, rank in enumerate(ids)),
