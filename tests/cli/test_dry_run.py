@@ -10,6 +10,7 @@ import pytest
 from pdtui.cli.actions import check_override, dry_run
 from pdtui.errors import UsageError
 from pdtui.fleet.intents import Breaking, StartRanks, StopRanks
+from pdtui.fleet.snapshot import RankState
 from pdtui.remote.interface import Listener
 from tests.fleet.cluster import ALL, DECODE, Cluster
 from tests.support.memory_node import Behaviour
@@ -45,6 +46,7 @@ async def test_it_says_who_else_works_there_and_ends_as_the_action_would(
         node.behaviour = lambda _spec: Behaviour(ready_after=30.0)
     async with cluster.fleet(by="ann@desk") as ann, cluster.fleet(by="bob@home") as bob:
         start = await cluster.drive(ann.submit(StartRanks(DECODE)))
+        await cluster.until(lambda: {cluster.states(bob)[rank] for rank in DECODE} == {RankState.STARTING})
         stop = StopRanks(("decode/0",))
         assert await cluster.drive(dry_run(bob, stop, as_json=True)) == 1
         told = capsys.readouterr()
