@@ -14,6 +14,7 @@ from pdtui.errors import AgentError, AgentLost, ConnectError
 from pdtui.remote.interface import (
     Command,
     Completed,
+    Evidence,
     ExecSpec,
     Execution,
     Facts,
@@ -80,6 +81,7 @@ class MemoryNode:
     """Strangers that ignore TERM."""
     revives: dict[int, ProcessInfo] = field(default_factory=dict)
     """What something starts again when a stranger has ended, by its pid."""
+    disk_full: bool = False
     stuck: bool = False
     """The agent answers nothing."""
     delay: float = 0.0
@@ -332,6 +334,18 @@ class MemoryNode:
         run.record = replace(run.record, warm_up=result)
         return result
 
+    def save_evidence(self, cluster: str, rank: str, stamp: str, files: Mapping[str, str]) -> Evidence:
+        """Keep texts beside the newest run."""
+        if self.disk_full:
+            raise AgentError("less than 256 MiB are free", code="no_space")
+        run = self.ranks.newest((cluster, rank))
+        assert run is not None
+        folder = f"{run.record.log.removesuffix('/log')}/evidence/{stamp}"
+        for name, text in files.items():
+            self.files[f"{folder}/{name}"] = bytearray(text.encode())
+        run.record = replace(run.record, evidence=folder)
+        return Evidence(folder)
+
     def records(self, cluster: str) -> Sequence[RankRecord]:
         """Return what the rank directories and the process table say."""
         self.ranks.settle()
@@ -516,6 +530,12 @@ class MemoryAgent:
 
     async def warm_up(self, record: RankRecord, body: Mapping[str, object], *, timeout: float, by: str) -> WarmUp:
         return await self._act(lambda _: self.node.warm_up(record, body))
+
+    async def save_evidence(
+        self, cluster: str, rank: str, *, stamp: str, files: Mapping[str, str], collect: bool
+    ) -> Evidence:
+        await self._answer()
+        return self.node.save_evidence(cluster, rank, stamp, files)
 
     async def follow(self, path: str, *, offset: int | None = None, tail: int = 65536) -> AsyncIterator[LogChunk]:
         await self._answer()

@@ -233,4 +233,5 @@ class RankDirectories:
             stopped_by=last[0] if last is not None else "",
             stopped_at=last[1] if last is not None else None,
             processes=tuple(sorted(pids)),
+            evidence=next((one.record.evidence for one in reversed(runs) if one.record.evidence), ""),
         )

@@ -28,6 +28,7 @@ COMMANDS = {
     "stop": "stop ranks and wait for them",
     "restart": "restart ranks and wait for them",
     "logs": "logs of ranks",
+    "evidence": "keep on the nodes what explains how ranks are now",
     "exec": "a command where ranks or nodes live",
     "journal": "who did what, and with what result",
     "ask": "one completion through the proxy",

@@ -79,6 +79,7 @@ def describe_rank(rank: RankStatus, plan: Plan, now: float, group: GroupStatus |
     rows += _field(S.last_start, duration(rank.last_start_s) if rank.last_start_s is not None else "")
     rows += _field(S.log_file, rank.log)
     rows += _field(S.log_note, rank.log_note, "warning")
+    rows += _field(S.evidence, rank.evidence)
     if rank.difference:
         rows += [BLANK, heading(S.difference)]
         rows += [Row(line, "warning", indent=2) for line in rank.difference]

@@ -165,6 +165,7 @@ class Strings:
     process: str = "process"
     log_file: str = "log"
     log_note: str = "about it"
+    evidence: str = "evidence"
     why: str = "why"
     first_cause: str = "first cause"
     shown_by: str = "shown by"

@@ -18,6 +18,7 @@ from pdtui.clock import Clock
 from pdtui.errors import ConnectError, UsageError
 from pdtui.fleet.crew import Crew
 from pdtui.fleet.diagnosis import Diagnostician
+from pdtui.fleet.evidence import Saved
 from pdtui.fleet.handle import LogLine, LogView
 from pdtui.fleet.intents import Intent, Preview
 from pdtui.fleet.journal import Journal, default_dir
@@ -308,6 +309,10 @@ class Fleet:
     async def wait(self, operation: str) -> OperationStatus:
         """Return an operation's status when it has ended. Raises `UsageError` for an unknown id."""
         return await self._supervisor.wait(operation)
+
+    async def save_evidence(self, ids: Sequence[str]) -> Mapping[str, Saved]:
+        """Keep on the nodes what explains how ranks are now. Raises `ActionRefused` where that is read-only."""
+        return await self._supervisor.save_evidence(ids)
 
     # --- logs
 

@@ -207,6 +207,7 @@ def status_of(rank: RankPlan, memory: RankMemory, view: View) -> RankStatus:
         log=log,
         log_note=log_note,
         log_pids=log_pids,
+        evidence=shown.evidence if shown is not None else "",
     )
 
 

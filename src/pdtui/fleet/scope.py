@@ -9,7 +9,8 @@ from typing import Literal
 from pdtui.errors import ActionRefused
 from pdtui.fleet.intents import Blocker, Intent, Preview, RestartRanks, StartRanks, StopRanks
 from pdtui.fleet.serving import is_serving, usable_ranks
-from pdtui.fleet.snapshot import ALIVE_STATES, LeaseStatus, RankState, RankStatus
+from pdtui.fleet.snapshot import ALIVE_STATES, BROKEN_STATES, LeaseStatus, RankState, RankStatus
+from pdtui.fleet.targets import in_short
 from pdtui.topology.model import Role, Topology
 from pdtui.topology.plan import Plan, RankPlan
 from pdtui.topology.redact import redacted
@@ -135,6 +136,7 @@ def describe(
     alive = [rank_id for rank_id in scope.ids if ranks[rank_id].state in ALIVE_STATES]
     grace = intent.grace if isinstance(intent, StopRanks | RestartRanks) else 0.0
     rolling = isinstance(intent, RestartRanks) and intent.rolling
+    broken = [rank_id for rank_id in scope.ids if ranks[rank_id].state in BROKEN_STATES]
     return Preview(
         verb=scope.verb,
         title=f"{scope.verb} {in_words(scope.ids, plan)}",
@@ -142,7 +144,7 @@ def describe(
         consequence=_consequence(scope, topology, plan, ranks, rolling=rolling),
         steps=_rolling_steps(scope, topology, plan, ranks, intent)
         if isinstance(intent, RestartRanks) and rolling
-        else _steps(scope, plan, alive, intent, warm_up=topology.start.warm_up),
+        else _steps(scope, plan, alive, intent, broken, warm_up=topology.start.warm_up),
         blockers=tuple(blockers),
         leases=tuple(leases),
         needs_name=scope.needs_name,
@@ -249,10 +251,14 @@ def rolling_order(groups: Sequence[str], serving: Iterable[str]) -> tuple[str, .
     return tuple(sorted(groups, key=lambda group: group in known))
 
 
-def _steps(scope: Scope, plan: Plan, alive: Sequence[str], intent: Intent, *, warm_up: bool) -> tuple[str, ...]:
+def _steps(
+    scope: Scope, plan: Plan, alive: Sequence[str], intent: Intent, broken: Sequence[str], *, warm_up: bool
+) -> tuple[str, ...]:
     steps: list[str] = []
     if isinstance(intent, StopRanks | RestartRanks):
         grace, drain = intent.grace, intent.drain
+        if broken and isinstance(intent, RestartRanks):
+            steps.append(f"keep the evidence of {in_short(broken)} on the nodes")
         if alive:
             steps.append("take them out of the embedded proxy's rotation")
             if drain:

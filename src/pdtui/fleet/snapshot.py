@@ -55,6 +55,9 @@ RankFlag = Literal["outdated", "not-in-file"]
 WRONG_STATES = frozenset({RankState.FAILED, RankState.UNHEALTHY, RankState.STALLED, RankState.LOST})
 """States that need an operator."""
 
+BROKEN_STATES = WRONG_STATES - {RankState.LOST}
+"""States of ranks that something has happened to."""
+
 ALIVE_STATES = frozenset(
     {
         RankState.STARTING,
@@ -243,6 +246,8 @@ class RankStatus:
     """Unmanaged: what must be known about its log, or why there is none."""
     log_pids: tuple[int, ...] = ()
     """Its processes, when others write to the same log; empty: the log is its own."""
+    evidence: str = ""
+    """Folder on its node of what was last kept to explain an end."""
 
 
 @dataclass(frozen=True, slots=True)

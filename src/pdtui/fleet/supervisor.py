@@ -15,14 +15,16 @@ from pdtui.fleet.blockers import Found, find, look
 from pdtui.fleet.by_hand import doomed_processes, left_as_they_are
 from pdtui.fleet.conditions import start_warnings
 from pdtui.fleet.crew import Crew
+from pdtui.fleet.evidence import Saved, save_evidence
 from pdtui.fleet.intents import Intent, Preview, RestartRanks, StartRanks, StopRanks
 from pdtui.fleet.leases import Hold
 from pdtui.fleet.operations import Operation
 from pdtui.fleet.rolling import roll
 from pdtui.fleet.scope import Scope, describe, in_words, make_scope, whole_groups
-from pdtui.fleet.snapshot import LeaseStatus, OperationStatus
+from pdtui.fleet.snapshot import BROKEN_STATES, LeaseStatus, OperationStatus
 from pdtui.fleet.starting import Starting
 from pdtui.fleet.stopping import Stopping, needs_stop
+from pdtui.fleet.targets import in_short
 
 
 class Supervisor:
@@ -120,6 +122,13 @@ class Supervisor:
             # A command closes the fleet next, which would take the entry away from a slow node.
             await asyncio.wait({self._tasks[operation]})
         return self._operations[operation].status
+
+    async def save_evidence(self, ids: Sequence[str]) -> Mapping[str, Saved]:
+        """Keep on the nodes what explains how ranks are now. Raises `ActionRefused`."""
+        self._check_read_only()
+        saved = await save_evidence(self._crew, ids)
+        self._crew.journal.write("evidence", ranks=ids, folders={name: one.folder for name, one in saved.items()})
+        return saved
 
     async def close(self) -> None:
         """Cancel what runs; ranks are left as they are."""
@@ -313,6 +322,7 @@ class Supervisor:
 
     async def _restart(self, operation: Operation, intent: RestartRanks, ids: Sequence[str]) -> None:
         crew = self._crew
+        await self._save_evidence(operation, ids)
         running = [rank_id for rank_id in ids if needs_stop(crew, rank_id)]
         if running:
             stopping = Stopping(crew, operation, grace=intent.grace, drain=intent.drain, by_the_way=True)
@@ -320,6 +330,24 @@ class Supervisor:
         able = self._can_start(operation, ids)
         if able:
             await Starting(crew, operation, deadline=self._ready_deadline).run(able)
+
+    async def _save_evidence(self, operation: Operation, ids: Sequence[str]) -> None:
+        """Keep what explains the ranks that are broken, before the restart; what cannot be kept is told."""
+        crew = self._crew
+        broken = [rank_id for rank_id in ids if crew.store.ranks[rank_id].state in BROKEN_STATES]
+        if not broken:
+            return
+        operation.phase("evidence", "running", f"of {in_short(broken)}")
+        saved = await save_evidence(crew, broken)
+        kept = {rank_id: one.folder for rank_id, one in saved.items() if one.folder}
+        missing = {rank_id: one.error for rank_id, one in saved.items() if one.error}
+        words = f"{in_short(tuple(kept))}: {next(iter(kept.values()))}" if kept else "nothing was saved"
+        if missing:
+            first = next(iter(missing))
+            words += f"; {first}: {missing[first]}"
+            crew.store.event("warning", operation.id, f"evidence of {in_short(tuple(missing))}: {missing[first]}")
+        operation.phase("evidence", "done" if kept else "failed", words)
+        crew.journal.write("evidence", operation=operation.id, ranks=broken, folders=kept, missing=missing or None)
 
     def _can_start(self, operation: Operation, ids: Sequence[str]) -> list[str]:
         """Return the ranks that may start; one that did not stop keeps its MoE group from starting."""

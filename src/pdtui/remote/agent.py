@@ -59,10 +59,16 @@ BACKLOG = 512  # requests that wait for a thread
 STUCK = 32  # threads that may hang in the kernel
 PATIENCE = {"read": 10.0, "ranks": 20.0, "ports": 20.0, "processes": 20.0, "start": 90.0}
 PATIENCE.update(dict.fromkeys(("journal", "journal_tail", "lease", "unlease", "leases", "check"), 10.0))
+PATIENCE["evidence"] = 20.0
 FOLLOW_PATIENCE = 10.0
 LOCK_PATIENCE = 30.0
 KEEPER_PATIENCE = 20
 RUNS_KEPT = 5
+EVIDENCE_KEPT = 3  # of one run
+EVIDENCE_FREE = 256 << 20  # bytes that must stay free on the disk
+EVIDENCE_LOG = 1 << 20  # bytes of the end of a log
+EVIDENCE_PLOG = 262144  # of each of the vendor's newest logs
+EVIDENCE_PLOGS = 8
 ROOM_FOR_START = 262144
 ROTATE_BYTES = 64 << 20
 PIECES_KEPT = 4
@@ -1047,12 +1053,14 @@ class RankDir(object):
     """One rank on disk, format 1:
 
     lock                flock: held while a start or the beginning of a stop goes on
+    evidence            path of the newest evidence
     run-N/              one start: five are kept
       start.json        what was asked for
       record.json       the same with pid, start time, keeper (written by the keeper before the rank runs)
       exit.json         how and when it ended: blank while it runs; `empty` when nothing of it was left
       stop.json         who asked for its end: blank if nobody did
       rotation          why the log cannot be rotated
+      evidence/TIME/    what explains its end, saved before a restart
       warm-up           the completion that was sent before it took requests, and its result
       script, env       what runs, and the variables on top
       log, log.OFFSET   stdout and stderr; pieces that were rotated away, by their offset
@@ -1147,6 +1155,7 @@ class RankDir(object):
             log=folder + "/log" if run else "",
             log_note=read_line(folder + "/rotation") if run else "",
             warm_up=warm_up_of(folder + "/warm-up") if run else {},
+            evidence=read_line(self.path + "/evidence"),
             processes=sorted(pids),
         )
         if state == "exited" and not ended:  # nobody was left to write it down
@@ -1220,6 +1229,38 @@ def on_this_clock(ticks, recorded):
     """Return when a process started by the wall clock of today, which may have been set since it was recorded."""
     started = time.time() - (ticks_now() - ticks) / float(os.sysconf("SC_CLK_TCK"))
     return recorded if isinstance(recorded, float) and abs(started - recorded) < 2.0 else started
+
+
+def read_end(path, size):
+    """Return the last bytes of a file; of one that is gone, nothing."""
+    try:
+        with open(path, "rb", opener=lambda name, flags: os.open(name, flags | os.O_NONBLOCK)) as file:
+            file.seek(max(0, os.fstat(file.fileno()).st_size - size))
+            return file.read(size)
+    except OSError:
+        return b""
+
+
+def keep_evidence(folder, name, data, errors):
+    """Write one file of evidence, for this user alone."""
+    if not data:
+        return
+    try:
+        write_atomically(folder + "/" + name, data)
+    except OSError as error:
+        errors.append("%s: %s" % (name, describe(error)))
+
+
+def evidence_of(folder):
+    """Return what a run leaves behind that explains its end: name, path, bytes of its end. No environment."""
+    wanted = [(name, folder + "/" + name, EVIDENCE_LOG) for name in ("log", "login.log", "exit.json", "stop.json")]
+    plogs = []
+    for above, _, names in os.walk(folder + "/plog"):
+        plogs += [(modified(above + "/" + name), above + "/" + name) for name in names]
+    for number, (_, path) in enumerate(sorted(plogs, reverse=True)[:EVIDENCE_PLOGS]):
+        safe = "".join(c if c.isalnum() or c in "-_." else "_" for c in os.path.basename(path))[-100:]
+        wanted.append(("plog-%d-%s" % (number, safe), path, EVIDENCE_PLOG))
+    return wanted
 
 
 def warm_up_of(path):
@@ -1515,6 +1556,38 @@ class Ranks(object):
         note.update(state=state, error=error.strip(), tokens=tokens, seconds=round(time.time() - begin, 3))
         self.note(path, note)
         return note
+
+    def evidence(self, args):
+        """Keep what explains the end of a rank's newest run beside it: given texts, and the ends of its logs.
+
+        What cannot be written is told and left out; a disk that is nearly full gets nothing.
+        """
+        self.require_state()
+        rank, stamp = RankDir(self.state, args["cluster"], args["rank"]), args["stamp"]
+        run = rank.newest()[0]
+        if not run:
+            raise Failure("not_found", "%s was never started here" % rank.rank)
+        names = list(args["files"]) + [stamp]
+        if not all(name_is_safe(name) for name in names):
+            raise Failure("bad_request", "no valid names of files")
+        room = os.statvfs(rank.folder(run))
+        if room.f_bavail * room.f_frsize < EVIDENCE_FREE:
+            raise Failure("no_space", "less than %d MiB are free" % (EVIDENCE_FREE >> 20))
+        home = rank.folder(run) + "/evidence"
+        folder, errors = home + "/" + stamp, []
+        make_private(folder)
+        for name, text in args["files"].items():
+            keep_evidence(folder, name, str(text).encode("utf-8", "replace"), errors)
+        if args.get("collect"):
+            for name, path, size in evidence_of(rank.folder(run)):
+                keep_evidence(folder, name, read_end(path, size), errors)
+        for old in sorted(os.listdir(home))[:-EVIDENCE_KEPT]:
+            remove_tree(home + "/" + old)
+        try:
+            write_atomically(rank.path + "/evidence", folder.encode())
+        except OSError as error:
+            errors.append(describe(error))
+        return {"folder": folder, "errors": errors[:5]}
 
     @staticmethod
     def note(path, value):
@@ -2569,6 +2642,10 @@ class Agent(object):
     def do_warm_up(self, request, job, args):
         """Send a rank a short completion, and keep the result with its run."""
         self.answer(request, "ok", self.ranks.warm_up(args), {})
+
+    def do_evidence(self, request, job, args):
+        """Keep what explains the end of a rank."""
+        self.answer(request, "ok", self.ranks.evidence(args), {})
 
     def do_journal(self, request, job, args):
         """Append to the journal."""

@@ -23,6 +23,7 @@ from pdtui.remote.interface import (
     Channel,
     Command,
     Completed,
+    Evidence,
     ExecSpec,
     Execution,
     ExitInfo,
@@ -428,6 +429,15 @@ class AgentClient:
             by=by,
         )
         return parse.warm_up(value) or WarmUp("failed", error="its agent gave no result")
+
+    async def save_evidence(
+        self, cluster: str, rank: str, *, stamp: str, files: Mapping[str, str], collect: bool
+    ) -> Evidence:
+        """Keep texts beside a rank's newest run; `collect` adds the ends of its logs."""
+        value, _ = await self.request(
+            "evidence", cluster=cluster, rank=rank, stamp=stamp, files=dict(files), collect=collect
+        )
+        return Evidence(parse.text(value.get("folder")), parse.texts(value.get("errors")))
 
     async def follow(self, path: str, *, offset: int | None = None, tail: int = 65536) -> AsyncIterator[LogChunk]:
         """Follow a file; one that does not exist yet is waited for."""

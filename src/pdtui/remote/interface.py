@@ -208,6 +208,15 @@ class WarmUp:
 
 
 @dataclass(frozen=True, slots=True)
+class Evidence:
+    """What was kept on a node to explain the end of a rank."""
+
+    folder: str
+    errors: tuple[str, ...] = ()
+    """What could not be written, a line each."""
+
+
+@dataclass(frozen=True, slots=True)
 class RankRecord:
     """One rank directory as its agent reads it."""
 
@@ -248,6 +257,8 @@ class RankRecord:
     """Pids that belong to the rank now, by descent, session or its variable."""
     warm_up: WarmUp | None = None
     """Of this run; None: none was sent."""
+    evidence: str = ""
+    """Folder of what was last kept to explain an end, of any run."""
     format: int = RECORD_FORMAT
 
 
@@ -528,6 +539,12 @@ class NodeAgent(Protocol):
 
     async def warm_up(self, record: RankRecord, body: Mapping[str, object], *, timeout: float, by: str) -> WarmUp:
         """POST a completion to a rank and keep the result with its run. `timeout` in seconds, on the node."""
+        ...
+
+    async def save_evidence(
+        self, cluster: str, rank: str, *, stamp: str, files: Mapping[str, str], collect: bool
+    ) -> Evidence:
+        """Keep texts beside a rank's newest run; `collect` adds the ends of its logs. Asked again, it adds."""
         ...
 
     def follow(self, path: str, *, offset: int | None = None, tail: int = 65536) -> AsyncIterator[LogChunk]:

@@ -114,6 +114,7 @@ def rank_record(raw: Json) -> RankRecord:
         log_note=text(raw.get("log_note")),
         processes=wholes(raw.get("processes")),
         warm_up=warm_up(table(raw.get("warm_up"))),
+        evidence=text(raw.get("evidence")),
         format=whole(raw.get("format")) or 0,
     )
 
