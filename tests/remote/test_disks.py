@@ -242,3 +242,11 @@ async def test_who_stopped_is_readable_whatever_the_alphabet(connect: Connect, c
         assert record.stop_requested
         assert by.startswith(record.stopped_by) or record.stopped_by.startswith("运维")
         assert Path(record.log).with_name("stop.json").stat().st_size == 256
+
+
+async def test_a_state_directory_that_is_no_absolute_path_is_told() -> None:
+    local = LocalTransport(CLOCK)
+    agent = await AgentClient.connect(local, clock=CLOCK, state_dir="records")
+    assert agent.facts.state_dir_error == "records: is no absolute path"
+    await agent.close()
+    await local.close()

@@ -14,12 +14,9 @@ from pathlib import Path
 
 import pytest
 
-from pdtui.clock import SystemClock
-from pdtui.errors import AgentError
 from pdtui.remote import keeper
 from pdtui.remote.client import AgentClient
 from pdtui.remote.interface import Command, ProcessState, RankRecord
-from pdtui.remote.transports.local import LocalTransport
 from tests.remote.conftest import Connect, carriers, spec
 from tests.support.sshd import free_port
 from tests.support.waiting import eventually
@@ -305,75 +302,6 @@ async def test_a_reused_pid_is_not_taken_for_the_rank(connect: Connect, cluster:
     finally:
         stranger.kill()
         await stranger.wait()
-
-
-async def test_format_1_is_read_for_ever(connect: Connect, cluster: str) -> None:
-    agent = await connect()
-    fixture = Path(__file__).with_name("data") / "format1"
-    folder = Path(agent.facts.state_dir) / cluster / "prefill.1"
-    for source in (p for p in fixture.rglob("*") if p.is_file()):
-        target = folder / source.relative_to(fixture)
-        target.parent.mkdir(parents=True, exist_ok=True)
-        target.write_bytes(source.read_bytes())
-    record = await only(agent, cluster)
-    assert (record.rank, record.state, record.run, record.format) == ("prefill/1", ProcessState.EXITED, 3, 1)
-    assert (record.exit_status, record.ended, record.stop_requested) == (9, 1796050001.25, False)
-    assert (record.pid, record.by, record.digest) == (4242, "ops@laptop", "0123abcd")
-    assert dict(record.env) == {"HCCL_BUFFSIZE": "256"}
-    assert (record.ports, dict(record.hbm_before)) == ((7101, 36001), {"8": 2911})
-    assert (await agent.stop_rank(cluster, "prefill/1", grace=1, by="x")).outcome == "not_running"
-
-
-async def in_small_disk(stack_state: Path, options: str, cluster: str) -> tuple[LocalTransport, AgentClient]:
-    """Start an agent whose state directory is a file system of its own."""
-    local = LocalTransport(SystemClock())
-    mount = f'mount -t tmpfs -o {options} none "$0" && exec "$@"'
-    prefix = ("unshare", "-Urm", "sh", "-c", mount, str(stack_state))
-    return local, await AgentClient.connect(local, clock=SystemClock(), prefix=prefix, state_dir=str(stack_state))
-
-
-async def test_a_full_disk_is_an_error_with_a_name_and_starts_nothing(tmp_path: Path, cluster: str) -> None:
-    local, agent = await in_small_disk(tmp_path, "size=128k", cluster)
-    try:
-        with pytest.raises(AgentError) as caught:
-            await agent.start_rank(spec(cluster, "# " + "x" * 200_000 + "\nexec sleep 1000"))
-        assert caught.value.code == "disk_full"
-        assert marked(cluster) == []
-        assert (await agent.start_rank(spec(cluster))).outcome == "started"
-        assert (await agent.stop_rank(cluster, "decode/0", grace=20, by="x")).outcome == "stopped"
-    finally:
-        await agent.close()
-        await local.close()
-
-
-async def test_the_end_of_a_rank_that_filled_the_disk_is_recorded(tmp_path: Path, cluster: str) -> None:
-    local, agent = await in_small_disk(tmp_path, "size=256k", cluster)
-    try:
-        await agent.start_rank(spec(cluster, "head -c 9000000 /dev/zero; exit 5"))
-        record = await until(agent, cluster, ProcessState.EXITED)
-        assert record.exit_status == 5
-    finally:
-        await agent.close()
-        await local.close()
-
-
-async def test_a_read_only_state_directory_is_an_error_with_a_name(
-    tmp_path: Path, cluster: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    disk = tmp_path / "disk"
-    disk.mkdir()
-    monkeypatch.setenv("TMPDIR", str(tmp_path))
-    local, agent = await in_small_disk(disk, "size=1m,ro", cluster)
-    try:
-        assert "Read-only" in agent.facts.state_dir_error
-        with pytest.raises(AgentError) as caught:
-            await agent.start_rank(spec(cluster))
-        assert caught.value.code == "no_state_dir"
-        assert "Read-only" in str(caught.value)
-        assert (await agent.run(Command(("echo", "npu"), device=0, max_age=5))).stdout == b"npu\n"
-    finally:
-        await agent.close()
-        await local.close()
 
 
 async def test_list_during_many_starts_never_calls_a_fresh_rank_dead(connect: Connect, cluster: str) -> None:

@@ -271,6 +271,7 @@ class Markers(object):
 
     def __init__(self):
         self.known = {}
+        self.blank = set()
         self.lock = threading.Lock()
 
     def of(self, stat, fresh=False):
@@ -282,6 +283,7 @@ class Markers(object):
             return marker
         marker = ""
         entries = read_bytes("/proc/%d/environ" % stat.pid, 4 << 20).split(b"\0")
+        (self.blank.discard if entries[0] else self.blank.add)(key)
         if not MACHINE or b"PDTUI_MACHINE_VIEW=" + MACHINE.encode() in entries:
             for entry in entries:
                 if entry.startswith(b"PDTUI_RANK="):
@@ -296,12 +298,17 @@ class Markers(object):
         entries = read_bytes("/proc/%d/environ" % stat.pid, 4 << 20).split(b"\0")
         return any(e.startswith(b"PDTUI_MACHINE_VIEW=") and e[19:] != MACHINE.encode() for e in entries)
 
+    def is_blank(self, stat):
+        """Say whether a process, no kernel thread, had no variables at the last look."""
+        return stat.ppid != 2 and stat.session != 0 and (stat.pid, stat.start) in self.blank
+
     def forget(self, table):
         """Drop what is known of processes that are gone."""
         with self.lock:
             gone = [key for key in self.known if key[0] not in table or table[key[0]].start != key[1]]
             for key in gone:
                 del self.known[key]
+                self.blank.discard(key)
 
 
 MARKERS = Markers()
@@ -363,10 +370,14 @@ class Table(object):
         self.children = {}
         self.sessions = {}
         self.marked = {}
-        for stat in self.stats.values():
+        markers = {stat: MARKERS.of(stat, fresh) for stat in self.stats.values()}
+        blank = [stat for stat in markers if fresh and MARKERS.is_blank(stat)]
+        if blank:  # in the instant of its exec a process shows no variables at all: look again
+            time.sleep(0.005)
+            markers.update((stat, MARKERS.of(stat, True)) for stat in blank)
+        for stat, marker in markers.items():
             self.children.setdefault(stat.ppid, []).append(stat.pid)
             self.sessions.setdefault(stat.session, []).append(stat.pid)
-            marker = MARKERS.of(stat, fresh)
             if marker and stat.pid not in OWN:
                 self.marked.setdefault(marker, []).append(stat.pid)
 
@@ -404,19 +415,18 @@ class Table(object):
         After its end (`empty`) its numbers are anybody's: a session may have got one whose leader has ended too.
         """
         pids = set(self.marked.get(marker, ()))
-        keeper = None
-        pid, start = number(record.get("pid")), number(record.get("start"))
-        if pid and same_life(record, boot):
-            keeper = number(record.get("keeper"))
-            if keeper and self.alive(keeper, record.get("keeper_start")):
-                pids.update(self.below(keeper))
+        pid, start, keeper = (number(record.get(name)) for name in ("pid", "start", "keeper"))
+        living = same_life(record, boot)
+        if keeper and living and self.alive(keeper, record.get("keeper_start")):
+            pids.update(self.below(keeper))
+            pids.discard(keeper)
+        if pid and living:
             leader = self.stats.get(pid)
             if self.alive(pid, start):
                 pids.add(pid)
                 pids.update(self.below(pid))
             if (leader is None and not record.get("empty")) or (leader is not None and leader.start == start):
                 pids.update(self.sessions.get(pid, ()))
-        pids.discard(keeper)
         return self.living(pids - OWN)
 
 
@@ -1138,7 +1148,7 @@ class RankDir(object):
             note_unknown_end(folder)
         asked = load_json(folder + "/stop.json") if run else {}
         last = asked or (load_json(self.folder(run - 1) + "/stop.json") if run > 1 else {})
-        wanted = "pid keeper started by digest argv env api_port address ports devices hbm_before format".split()
+        wanted = "pid keeper started by digest argv env api_port address ports devices hbm_before".split()
         view = {key: record[key] for key in wanted if key in record}
         view.update(
             cluster=self.cluster,
@@ -1158,10 +1168,12 @@ class RankDir(object):
             evidence=read_line(self.path + "/evidence"),
             processes=sorted(pids),
         )
-        if state == "exited" and not ended:  # nobody was left to write it down
+        if state == "exited" and (not ended or is_unknown(ended)):  # nobody was left to write it down
             same_boot = record.get("boot_id") == boot
-            view["gone_with"] = "keeper" if living else "container" if same_boot else "machine"
+            view["gone_with"] = "keeper" if living or ended else "container" if same_boot else "machine"
             view["ended"] = modified(folder + "/log") or None
+        if run:
+            view["format"] = format_of(record)
         if run and state == "unkept":
             view["log_note"] = view["log_note"] or "its keeper is gone"
         if state != "exited" and table.alive(record.get("pid"), record.get("start")):
@@ -1170,10 +1182,7 @@ class RankDir(object):
 
     def refuse_newer(self, record):
         """Fail for a record that a newer pdtui has written: what it means is not known here."""
-        try:
-            major = int(float(record.get("format", RECORD_FORMAT)))
-        except (TypeError, ValueError, OverflowError):
-            return
+        major = format_of(record)
         if major > RECORD_FORMAT:
             text = "rank %s was started by a newer pdtui (its record has format %d, this pdtui knows %d)"
             raise Failure("newer_format", text % (self.rank, major, RECORD_FORMAT))
@@ -1198,6 +1207,14 @@ class RankDir(object):
         """Remove all but the newest starts."""
         for run in self.runs()[:-RUNS_KEPT]:
             remove_tree(self.folder(run))
+
+
+def format_of(record):
+    """Return the (major) number of a record's format; today's for one that does not say."""
+    try:
+        return int(float(record.get("format", RECORD_FORMAT)))
+    except (TypeError, ValueError, OverflowError):
+        return RECORD_FORMAT
 
 
 def told_by_keeper(record, table, boot):
@@ -3013,6 +3030,8 @@ def usable(base, name):
     One that is there and ours is taken even when it cannot be written now: its ranks must be seen.
     """
     path = os.path.join(base, name)
+    if not os.path.isabs(path):
+        raise OSError(errno.EINVAL, "is no absolute path", base)
     make_private(path)
     info = os.stat(path)
     if info.st_uid != os.getuid() or info.st_mode & 0o022:
