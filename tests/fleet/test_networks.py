@@ -194,6 +194,10 @@ async def test_after_a_reboot_nothing_runs_and_can_be_started(rack: Rack, fleet:
         what="their group goes with them",
     )
     assert {fleet.store.ranks[rank].pid for rank in died} == {None}
+    await eventually(
+        lambda: all("its node was restarted" in str(fleet.store.ranks[rank].diagnosis) for rank in died),
+        what="the reason is found",
+    )
     assert {fleet.store.ranks[rank].state for rank in ("p1/0", "p2/0")} == {RankState.READY}
     done = await fleet.wait(await fleet.submit(StartRanks(DECODE)))
     assert done.state == "done", done

@@ -91,7 +91,10 @@ class Rack:
         return found
 
 
-@pytest.fixture(params=["loopback", pytest.param("netns", marks=pytest.mark.sshd)])
+NETNS = pytest.param("netns", marks=pytest.mark.sshd)
+
+
+@pytest.fixture(params=["loopback", NETNS])
 async def rack(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Rack]:
     if request.param == "netns":
         require_netns()
@@ -138,6 +141,7 @@ async def test_from_nothing_to_an_answer_and_back(rack: Rack) -> None:
     assert not any(rack.pids(rank) for rank in ALL)
 
 
+@pytest.mark.parametrize("rack", [NETNS], indirect=True)  # Over loopback the acceptance tests do the same.
 async def test_commands_from_start_to_stop(rack: Rack) -> None:
     code, out, err = await rack.run("start")
     assert code == 0, err

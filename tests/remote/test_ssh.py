@@ -27,6 +27,7 @@ from pdtui.topology.model import SshOptions
 from tests.remote.conftest import CLOCK, ssh_transport
 from tests.remote.simulated_ssh import SimulatedSsh, simulated_ssh
 from tests.support.manual_clock import ManualClock, settle
+from tests.support.netns import Rack
 from tests.support.sshd import make_key, require_sshd, running_sshd
 from tests.support.waiting import eventually
 
@@ -359,6 +360,18 @@ async def test_jump_host_goes_before_a_proxycommand(server: SimulatedSsh, tmp_pa
         )
         assert await echo(await ssh_transport(stack, options, "inner"), state) == b"there\n"
         assert (jump.logins, server.logins) == (1, 1)
+
+
+@pytest.mark.sshd
+async def test_jump_host_that_a_proxycommand_leads_to(netns_rack: Rack, state: Path) -> None:
+    # A name that only the jump host knows, on a network that only it reaches.
+    options = replace(netns_rack.options("node2"), jump=f"{netns_rack.options('node1').user}@192.0.0.1")
+    async with AsyncExitStack() as stack:
+        transport = await ssh_transport(stack, options, "node-two")
+        client = await AgentClient.connect(transport, clock=CLOCK, state_dir=str(state))
+        told = await client.run(Command(("sh", "-c", "hostname; echo $SSH_CONNECTION")))
+        await client.close()
+    assert told.stdout.split()[:2] == [b"node2", b"192.0.0.1"]
 
 
 @pytest.mark.sshd
