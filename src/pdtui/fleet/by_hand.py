@@ -81,6 +81,15 @@ async def doomed_processes(crew: Crew, ids: Sequence[str]) -> Sequence[Doomed]:
     return await asyncio.gather(*(_doomed(crew, rank_id, one) for rank_id, one in found.items()))
 
 
+def in_all(doomed: Sequence[Doomed], ranks: int) -> str:
+    """Return in a sentence how many ranks were started by hand and what they are made of; empty for none."""
+    if not doomed:
+        return ""
+    count = sum(len(one.processes) for one in doomed)
+    which = "It was" if ranks == 1 else f"{len(doomed)} of these ranks {'was' if len(doomed) == 1 else 'were'}"
+    return f"{which} started by hand, not by pdtui: {count} processes are told to end, by their process tree."
+
+
 async def _doomed(crew: Crew, rank_id: str, found: Unmanaged) -> Doomed:
     node = crew.store.ranks[rank_id].node
     agent, process = crew.agent_of(rank_id), found.process

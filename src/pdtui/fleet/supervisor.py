@@ -12,7 +12,7 @@ from itertools import count
 
 from pdtui.errors import ActionRefused, UsageError
 from pdtui.fleet.blockers import Found, find, look
-from pdtui.fleet.by_hand import doomed_processes, left_as_they_are
+from pdtui.fleet.by_hand import doomed_processes, in_all, left_as_they_are
 from pdtui.fleet.conditions import start_warnings
 from pdtui.fleet.crew import Crew
 from pdtui.fleet.evidence import Saved, save_evidence
@@ -52,6 +52,7 @@ class Supervisor:
         told = [f"# {line}" for one in doomed for line in one.lines()]
         preview = replace(
             preview,
+            note="\n".join(filter(None, (preview.note, in_all(doomed, len(scope.ids))))),
             unmanaged=tuple(one.rank for one in doomed),
             processes=tuple(one.line() for one in doomed),
             commands=(*told, *preview.commands),
