@@ -12,7 +12,7 @@ from pdtui.errors import RemoteError
 from pdtui.fleet.journal import Journal
 from pdtui.fleet.leases import LeaseDesk
 from pdtui.fleet.ranks import RankWatcher
-from pdtui.fleet.snapshot import RankStatus
+from pdtui.fleet.snapshot import ALIVE_STATES, RankStatus
 from pdtui.fleet.store import Store
 from pdtui.remote.interface import NodeAgent, NodeLink
 from pdtui.topology.model import Topology
@@ -76,8 +76,9 @@ class Crew:
         async with self.alone(rank.id):
             now = self.clock.monotonic()
             at = max(now, self._next_start.get(rank.node, now))
-            self._next_start[rank.node] = at + self.topology.start.stagger
-            await self.clock.sleep(at - now)
+            if rank.state not in ALIVE_STATES:  # What runs already is only asked.
+                self._next_start[rank.node] = at + self.topology.start.stagger
+                await self.clock.sleep(at - now)
             async with node, self._all:
                 yield
 

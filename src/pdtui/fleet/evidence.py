@@ -46,12 +46,22 @@ async def save_evidence(crew: Crew, ids: Iterable[str]) -> Mapping[str, Saved]:
     """Keep the evidence of these ranks; those that were never started here are left out. Never raises."""
     stamp = time.strftime("%Y%m%d-%H%M%S", time.gmtime(crew.clock.wall()))
     nodes: dict[str, list[tuple[str, RankRecord]]] = {}
-    for rank_id in ids:
+    for rank_id in in_order_of_death(crew, ids):
         record = crew.watcher_of(rank_id).record(rank_id)
         if record is not None and record.run:
             nodes.setdefault(crew.store.ranks[rank_id].node, []).append((rank_id, record))
     found = await asyncio.gather(*(_save_on(crew, node, ranks, stamp) for node, ranks in nodes.items()))
     return {rank_id: saved for of_node in found for rank_id, saved in of_node.items()}
+
+
+def in_order_of_death(crew: Crew, ids: Iterable[str]) -> Sequence[str]:
+    """Return ranks in the order in which they ended; what tools say is kept with the first of a node."""
+
+    def end(rank_id: str) -> float:
+        ended = crew.store.ranks[rank_id].ended
+        return ended if ended is not None else float("inf")
+
+    return sorted(ids, key=end)
 
 
 async def _save_on(

@@ -15,7 +15,7 @@ from pdtui.fleet.blockers import Found, find, look
 from pdtui.fleet.by_hand import doomed_processes, in_all, left_as_they_are
 from pdtui.fleet.conditions import start_warnings
 from pdtui.fleet.crew import Crew
-from pdtui.fleet.evidence import Saved, save_evidence
+from pdtui.fleet.evidence import Saved, in_order_of_death, save_evidence
 from pdtui.fleet.intents import Intent, Preview, RestartRanks, StartRanks, StopRanks
 from pdtui.fleet.leases import Hold
 from pdtui.fleet.operations import Operation
@@ -340,9 +340,12 @@ class Supervisor:
             return
         operation.phase("evidence", "running", f"of {in_short(broken)}")
         saved = await save_evidence(crew, broken)
-        kept = {rank_id: one.folder for rank_id, one in saved.items() if one.folder}
-        missing = {rank_id: one.error for rank_id, one in saved.items() if one.error}
-        words = f"{in_short(tuple(kept))}: {next(iter(kept.values()))}" if kept else "nothing was saved"
+        broken = [rank_id for rank_id in in_order_of_death(crew, broken) if rank_id in saved]
+        kept = {rank_id: saved[rank_id].folder for rank_id in broken if saved[rank_id].folder}
+        missing = {rank_id: saved[rank_id].error for rank_id in broken if saved[rank_id].error}
+        words = (
+            f"of {in_short(tuple(kept))}, the first: {next(iter(kept.values()))}" if kept else "nothing was saved"
+        )
         if missing:
             first = next(iter(missing))
             words += f"; {first}: {missing[first]}"
