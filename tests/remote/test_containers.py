@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import os
+import shutil
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
@@ -11,9 +12,14 @@ from typing import Any
 
 import pytest
 
+from pdtui.clock import SystemClock
+from pdtui.errors import ConnectError
+from pdtui.remote.client import AgentClient
 from pdtui.remote.failures import bootstrap_failure
-from pdtui.remote.interface import ExitInfo
+from pdtui.remote.interface import Command, ExitInfo
 from pdtui.remote.loader import bootstrap
+from pdtui.remote.transports.local import LocalTransport
+from tests.support.required import skip_unless
 from tests.support.waiting import eventually
 
 agent: Any = importlib.import_module("pdtui.remote.agent")
@@ -290,3 +296,70 @@ def test_where_records_lie(tmp_path: Path) -> None:
     assert agent.choose_state_dir(str(old.parent), "0123abc")[0] == str(old)
     # No way out of the folder.
     assert agent.choose_state_dir(str(tmp_path), "../0123abc")[0] == f"{tmp_path}/{agent.machine_id()}"
+
+
+RULES = {
+    "no rule": "root ALL=(ALL) ALL\n",
+    "a password": "nobody ALL=(root) ALL\n",
+    "a terminal": "Defaults requiretty\nnobody ALL=(root) NOPASSWD: ALL\n",
+    "allowed": (
+        "Defaults env_reset\nDefaults use_pty\n"
+        'Defaults secure_path="/usr/sbin:/usr/bin:/sbin:/bin"\nnobody ALL=(root) NOPASSWD: ALL\n'
+    ),
+}
+AS_NOBODY = (
+    "unshare",
+    "--mount",
+    "sh",
+    "-c",
+    'mount --bind "$0" /etc/sudoers && exec setpriv --reuid=nobody --clear-groups "$@"',
+)
+
+
+@pytest.mark.parametrize(
+    ("rule", "message", "remedy"),
+    [
+        ("no rule", "password of nobody", "nobody ALL=(root) NOPASSWD: ALL"),
+        ("a password", "password of nobody", "nobody ALL=(root) NOPASSWD: ALL"),
+        ("a terminal", "wants a terminal", "Defaults:nobody !requiretty"),
+        ("allowed", "", ""),
+    ],
+)
+async def test_real_sudo(
+    tmp_path: Path, state: Path, monkeypatch: pytest.MonkeyPatch, rule: str, message: str, remedy: str
+) -> None:
+    """Debian's sudo, as a user without rights, with sudoers of its own in a mount namespace."""
+    skip_unless(os.getuid() == 0, "needs root, to become somebody else")
+    skip_unless(shutil.which("sudo") is not None, "needs sudo")
+    skip_unless(Path("/usr/bin/python3").exists(), "needs the system's own Python")
+    monkeypatch.setenv("HOME", "/nonexistent")
+    monkeypatch.setenv("XDG_STATE_HOME", "/nonexistent")
+    sudoers = tmp_path / "sudoers"
+    sudoers.write_text(RULES[rule])
+    sudoers.chmod(0o440)
+    clock = SystemClock()
+    transport = LocalTransport(clock)
+    try:
+        connecting = AgentClient.connect(
+            transport,
+            clock=clock,
+            prefix=(*AS_NOBODY, str(sudoers), "sudo", "-n"),
+            state_dir=str(state),
+            user="nobody",
+            python="/usr/bin/python3",
+        )
+        if not message:
+            client = await connecting
+            assert client.facts.user == "root"
+            assert client.facts.state_dir.startswith(str(state))
+            home = await client.run(Command(("sh", "-c", "echo $HOME:$XDG_STATE_HOME")))
+            assert home.stdout == b"/root:\n"
+            await client.close()
+            return
+        with pytest.raises(ConnectError) as caught:
+            await connecting
+        assert caught.value.kind == "auth"
+        assert message in caught.value.message
+        assert remedy in caught.value.remedy
+    finally:
+        await transport.close()

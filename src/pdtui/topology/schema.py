@@ -172,7 +172,7 @@ class RuntimePart(Part):
     exec: list[Text] = Field(
         default_factory=lambda: ["docker", "exec", "-i"],
         min_length=1,
-        description="Words before the container's name that run a command in it.",
+        description="Words before the container's name that run a command in it; {id}: a word used once.",
     )
     setup: list[Text] = Field(default_factory=list, description="Scripts sourced before a rank starts.")
     state_dir: Text | None = Field(
