@@ -273,3 +273,31 @@ subprocess.Popen = _killed
     with pytest.raises(AgentLost):
         await agent.run(Command(("env", f"X=/{cluster}/", "sleep", "1000"), timeout=999))
     await eventually(lambda: not carriers(f"X=/{cluster}/"))
+
+
+async def test_a_clock_that_jumps_on_the_node_changes_nothing(
+    connect: Connect, monkeypatch: pytest.MonkeyPatch, cluster: str, tmp_path: Path
+) -> None:
+    """Hours forth and back: time-outs, silence, readings, follows and records go by what cannot be set."""
+    jump = tmp_path / "jump"
+    jump.write_text("0")
+    inject(monkeypatch, f"_time = time.time\ntime.time = lambda: _time() + float(open('{jump}').read() or 0)\n")
+    agent = await connect()
+    record = (await agent.start_rank(spec(cluster, "echo up; exec sleep 1000"))).record
+    counter = tmp_path / "counter"
+    command = Command(("sh", "-c", f"echo x >> {counter}; cat {counter}"), device=1, max_age=300)
+    await agent.run(command)
+    for number, hours in enumerate((3, -3, 0)):
+        jump.write_text(str(hours * 3600))
+        seen = next(r for r in await agent.ranks(cluster) if r.rank == record.rank)
+        assert (seen.state, seen.processes) == (ProcessState.RUNNING, (record.pid,))
+        assert abs(seen.started - (record.started + hours * 3600)) < 3
+        assert (await agent.run(command)).stdout == b"x\n"  # Still the reading of a moment ago.
+        assert (await agent.run(Command(("sleep", "1000"), timeout=0.1))).timed_out
+        assert (await agent.start_rank(spec(cluster))).outcome == "already_running"
+        other = f"decode/{number + 1}"
+        await agent.start_rank(spec(cluster, rank=other))
+        assert (await agent.stop_rank(cluster, other, grace=20, by="x")).outcome == "stopped"
+        async with asyncio.timeout(30), following(agent, Path(record.log)) as stream:
+            assert (await anext(stream)).data == b"up\n"
+    assert agent.lost is None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import base64
 import json
 from pathlib import Path
 from typing import Any
@@ -11,12 +12,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from pdtui.clock import Clock
 from pdtui.errors import AgentError, AgentLost, ConnectError
 from pdtui.remote import parse
 from pdtui.remote.client import AgentClient
 from pdtui.remote.interface import Channel, Command, ExitInfo, Facts, ProcessState
 from pdtui.remote.loader import parse_facts
 from tests.remote.conftest import CLOCK
+from tests.support.manual_clock import ManualClock, settle
 
 VALUES = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=8),
@@ -127,13 +130,13 @@ class Sink:
         return
 
 
-def fake(*, limit: int = 1 << 20) -> tuple[AgentClient, asyncio.StreamReader, Sink]:
+def fake(*, limit: int = 1 << 20, clock: Clock = CLOCK) -> tuple[AgentClient, asyncio.StreamReader, Sink]:
     """Return a client whose agent is the test."""
     reader, sink = asyncio.StreamReader(limit=limit), Sink()
     closed: asyncio.Future[ExitInfo] = asyncio.get_running_loop().create_future()
     closed.set_result(ExitInfo(0))
     facts = Facts(1, "3.6.0", "u", 0, "h", "m", "b", 0.0, "/s")
-    return AgentClient(Channel(reader, sink, closed), facts, CLOCK), reader, sink
+    return AgentClient(Channel(reader, sink, closed), facts, clock), reader, sink
 
 
 @pytest.mark.parametrize(
@@ -186,3 +189,83 @@ async def test_an_answer_without_end_is_cut_off(monkeypatch: pytest.MonkeyPatch,
     with pytest.raises(AgentLost):
         await request
     await client.close()
+
+
+async def test_parts_that_were_taken_do_not_count(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A batch may bring more than the limit, one result after the other; what nobody takes may not."""
+    monkeypatch.setattr("pdtui.remote.client.BLOB_LIMIT", 2000)
+    client, reader, _ = fake()
+    taken: list[bytes] = []
+
+    async def take() -> None:
+        async for _, result in client.batch([Command(("x",))] * 10):
+            taken.append(result.stdout)
+
+    request = asyncio.create_task(take())
+    await settle()
+    blob = base64.b64encode(b"x" * 900)
+    for number in range(10):
+        for request_id in (1, 2):  # One of them is the ping.
+            reader.feed_data(b'{"id": %d, "data": ["%d.stdout", "%s"]}\n' % (request_id, number, blob))
+            reader.feed_data(b'{"id": %d, "n": %d, "item": {}}\n' % (request_id, number))
+        await settle()
+        if client.lost is not None:
+            break
+    assert len(taken) >= 2
+    request.cancel()
+    await client.close()
+
+
+async def test_an_agent_that_talks_and_never_answers_is_lost_in_the_end() -> None:
+    clock = ManualClock()
+    client, reader, _ = fake(clock=clock)
+    for _ in range(20):
+        reader.feed_data(b'{"id": 4711, "item": {}}\n')
+        await clock.advance(5)
+        if client.lost is not None:
+            break
+    assert client.lost is not None
+    assert "no answer for" in client.lost.message
+    assert 55 <= clock.monotonic() <= 90
+    closing = asyncio.create_task(client.close())
+    await clock.advance(10)
+    await closing
+
+
+async def test_a_ping_that_is_refused_does_not_end_the_pings() -> None:
+    clock = ManualClock()
+    client, reader, sink = fake(clock=clock)
+    await settle()
+    reader.feed_data(b'{"id": 1, "error": {"code": "busy", "message": "no"}}\n')
+    await settle()
+    await clock.advance(6)
+    assert sink.sent.count(b'"ping"') == 2
+    for _ in range(8):
+        await clock.advance(10)
+    assert client.lost is not None
+    closing = asyncio.create_task(client.close())
+    await clock.advance(10)
+    await closing
+
+
+@pytest.mark.parametrize("whose", ["node", "console"])
+async def test_a_clock_that_is_set_shows_at_once(whose: str) -> None:
+    """The offset of the node's clock is the one of the quickest answer, but of no answer before a jump."""
+    clock, jump = ManualClock(), 0.0
+    client, reader, sink = fake(clock=clock)
+    answered = 0
+    for turn in range(8):
+        await settle()
+        jump = 0.0 if turn < 4 else 7200.0
+        pings = [json.loads(line) for line in bytes(sink.sent).splitlines() if b'"ping"' in line]
+        await clock.advance(0.0 if turn < 4 else 0.3)
+        node = clock.wall() + (jump if whose == "node" else -jump)
+        for ping in pings[answered:]:
+            reader.feed_data(json.dumps({"id": ping["id"], "ok": {"wall": node}}).encode() + b"\n")
+        answered = len(pings)
+        await settle()
+        await clock.advance(5)
+    assert abs(abs(await client.clock_offset()) - 7200.0) < 1.0
+    closing = asyncio.create_task(client.close())
+    await clock.advance(10)
+    await closing

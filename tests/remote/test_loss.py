@@ -55,6 +55,32 @@ async def test_banners_are_skipped(state: Path) -> None:
     assert (await connect_behind(noise, state)).facts.protocol == 1
 
 
+@pytest.mark.parametrize(
+    "script",
+    [
+        "read a; read b; read c; echo got $a$b$c",
+        "head -c 150000 /dev/urandom",
+        "i=0; while [ $i -lt 3000 ]; do echo PDTUI-AGENT 0011223344556677 {}; i=$((i+1)); done",
+        "printf 'pdtui\\npdtui'; exec 2>&1; echo noise >&2",
+    ],
+)
+async def test_start_up_files_that_read_and_print_are_survived(state: Path, script: str) -> None:
+    assert (await connect_behind(f'{script}; exec "$0" "$@"', state)).facts.protocol == 1
+
+
+@pytest.mark.parametrize(
+    ("script", "kind"), [("exit 0", "protocol"), ("cat > /dev/null", "timeout"), ("sleep 1000", "timeout")]
+)
+async def test_start_up_files_that_exit_or_swallow_all_are_named(
+    state: Path, script: str, kind: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("pdtui.remote.client.HELLO_TIMEOUT", 1.0)
+    with pytest.raises(ConnectError) as caught:
+        await connect_behind(script, state)
+    assert caught.value.kind == kind
+    assert "~/.bashrc" in caught.value.remedy
+
+
 async def test_endless_banners_are_a_protocol_error(state: Path) -> None:
     with pytest.raises(ConnectError) as caught:
         await connect_behind("yes Welcome", state)

@@ -2,34 +2,43 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import pwd
 import shutil
+import signal
 import subprocess
 from pathlib import Path
 
 import pytest
 
 import pdtui.remote
+from pdtui.errors import AgentLost
 from pdtui.remote.client import AgentClient
 from pdtui.remote.interface import Command, ProcessState
 from pdtui.remote.transports.local import LocalTransport
-from tests.remote.conftest import CLOCK, spec
+from tests.remote.conftest import CLOCK, carriers, spec
+from tests.support.required import skip_unless
 from tests.support.waiting import eventually
 
 FOLDER = Path(pdtui.remote.__file__).parent
-VERSIONS = ["3.6", "3.7", "3.8", "3.9", "3.10", "3.11", "3.12", "3.13"]
+OLDEST = "3.6"
+VERSIONS = [OLDEST, "3.7", "3.8", "3.9", "3.10", "3.11", "3.12", "3.13"]
 PYENV = Path(os.environ.get("PYENV_ROOT") or Path(pwd.getpwuid(os.getuid()).pw_dir, ".pyenv"))
 
 
 def interpreter(version: str) -> str:
-    """Return the path of a Python; skip when it is not here."""
+    """Return the path of a Python; skip when it is not here. The oldest must be there in CI."""
     installed = sorted((PYENV / "versions").glob(f"{version}.*/bin/python3"))
     if installed:
         return str(installed[-1])
     found = shutil.which(f"python{version}")
-    if found is None or subprocess.run([found, "-c", ""], capture_output=True).returncode != 0:
+    usable = found is not None and subprocess.run([found, "-c", ""], capture_output=True).returncode == 0
+    if version == OLDEST:
+        skip_unless(usable, f"no Python {version} here")
+    elif not usable:
         pytest.skip(f"no Python {version} here")
+    assert found is not None
     return found
 
 
@@ -72,6 +81,14 @@ async def test_the_agent_and_the_keeper_run(version: str, state: Path, cluster: 
 
         ended: int | None = await eventually(status)
         assert ended == 4
+        await agent.check_state()
+        pid = int((await agent.run(Command(("sh", "-c", "echo $PPID")))).stdout)
+        running = asyncio.create_task(agent.run(Command(("env", f"X=/{cluster}/", "sleep", "1000"), timeout=999)))
+        await eventually(lambda: carriers(f"X=/{cluster}/"))
+        os.kill(pid, signal.SIGKILL)
+        with pytest.raises(AgentLost):
+            await running
+        await eventually(lambda: not carriers(f"X=/{cluster}/"))
     finally:
         await agent.close()
         await local.close()

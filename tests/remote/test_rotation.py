@@ -47,6 +47,31 @@ async def test_rotation_frees_blocks_and_loses_nothing(connect: Connect, cluster
     assert [int(line[:7]) for line in got.splitlines()] == list(range(LINES))
 
 
+async def test_followers_that_reconnect_miss_and_double_nothing(
+    connect: Connect, cluster: str, tmp_path: Path
+) -> None:
+    """While it is written at far more than 5,000 lines a second and rotated many times."""
+    agent = await connect()
+    (tmp_path / "w.py").write_text(WRITER)
+    script = f"exec {sys.executable} {tmp_path}/w.py"
+    log = await start_small(agent, cluster, script, rotate=300_000, pieces=99, interval=0.02)
+    size, got, connections = LINES * 64, bytearray(), 0
+    async with asyncio.timeout(90):
+        while len(got) < size:
+            connections += 1
+            async with following(await connect(), log, offset=len(got)) as stream:
+                chunks = 0
+                async for chunk in stream:
+                    assert (chunk.offset, chunk.gap) == (len(got), False)
+                    got += chunk.data
+                    chunks += 1
+                    if len(got) >= size or chunks == 25:
+                        break
+    assert [int(line[:7]) for line in got.splitlines()] == list(range(LINES))
+    assert len(list(log.parent.glob("log.0*"))) >= 3
+    assert connections >= 3
+
+
 async def test_what_was_rotated_away_for_good_is_a_gap(connect: Connect, cluster: str, tmp_path: Path) -> None:
     agent = await connect()
     (tmp_path / "w.py").write_text(WRITER)
