@@ -375,6 +375,17 @@ async def test_state_folder_that_cannot_be_written_is_a_blocker(cluster: Cluster
         assert "state_dir" in preview.blockers[0].remedy
 
 
+async def test_full_disk_is_a_blocker_with_what_to_do(cluster: Cluster) -> None:
+    cluster.nodes["node1"].disk_error = AgentError(
+        "/var/lib/pdtui: No space left on device", code="disk_full", remedy="free space there (df -h)"
+    )
+    async with cluster.fleet() as fleet:
+        preview = await cluster.drive(fleet.preview(StartRanks(("p1/0",))))
+        assert [blocker.id for blocker in preview.blockers] == ["state:node1"]
+        assert "No space left" in preview.blockers[0].message
+        assert "free space" in preview.blockers[0].remedy
+
+
 async def test_journal_names_who_what_and_result_and_no_secret(
     cluster: Cluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:

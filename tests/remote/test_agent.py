@@ -91,6 +91,16 @@ async def test_reads_that_hang_are_told_and_delay_nobody(
             file.write("two\n")
         assert (await anext(stream)).data == b"two\n"
     assert await agent.read_file(str(good)) == b"one\ntwo\n"
+    hung = [
+        asyncio.create_task(agent.request("read", path=str(tmp_path / "hung"), limit=9, patience=0.3))
+        for _ in range(20)
+    ]
+    for task in hung:
+        with pytest.raises(AgentError):
+            await task
+    with pytest.raises(AgentError, match="hang already"):
+        await agent.read_file(str(good))
+    assert isinstance(await agent.ports(), list)
 
 
 async def test_an_agent_with_hanging_reads_still_ends(start_raw: StartRaw, tmp_path: Path, cluster: str) -> None:

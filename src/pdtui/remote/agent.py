@@ -56,7 +56,7 @@ BULK_LIMIT = 4 << 20  # bytes that wait to be sent before producers wait
 CONTROL_LIMIT = 4 << 20  # the same for small answers; then no more requests are read either
 THREADS = 128
 BACKLOG = 512  # requests that wait for a thread
-STUCK = 32  # threads that may hang in the kernel
+STUCK = 8  # threads of one kind of request that may hang in the kernel
 PATIENCE = {"read": 10.0, "ranks": 20.0, "ports": 20.0, "processes": 20.0, "start": 90.0}
 PATIENCE.update(dict.fromkeys(("journal", "journal_tail", "lease", "unlease", "leases", "check"), 10.0))
 PATIENCE["evidence"] = 20.0
@@ -281,6 +281,8 @@ class Markers(object):
             marker, first = self.known.get(key, (None, now))
         if marker or (marker == "" and not fresh and now - first > 10):
             return marker
+        if stat.state == "D" and not fresh:
+            return marker or ""  # stuck in a driver perhaps: then looking at its memory would hang as well
         marker = ""
         entries = read_bytes("/proc/%d/environ" % stat.pid, 4 << 20).split(b"\0")
         (self.blank.discard if entries[0] else self.blank.add)(key)
@@ -760,6 +762,7 @@ class Job(object):
     def __init__(self):
         self.cancelled = False
         self.abandoned = False
+        self.op = ""
         self.begun = 0.0
         self.deadline = None
         self.births = 0
@@ -2528,7 +2531,7 @@ class Agent(object):
         self.pieces = {}
         self.executions = {}
         self.active = 0
-        self.stuck = 0
+        self.stuck = collections.Counter()
         self.backlog = collections.deque()
 
     # ---- answers
@@ -2713,7 +2716,7 @@ class Agent(object):
         """Answer one request, whatever happens."""
         patience = args.get("patience", PATIENCE.get(op))
         if patience is not None:
-            job.begun = time.monotonic()
+            job.op, job.begun = op, time.monotonic()
             job.deadline = job.begun + float(patience)
         try:
             getattr(self, "do_" + op)(request, job, args)
@@ -2734,7 +2737,7 @@ class Agent(object):
             self.perform(*task)
             with self.lock:
                 if task[1].abandoned:  # it hung, was given up, and came back: nobody counts on this thread
-                    self.stuck -= 1
+                    self.stuck[task[2]] -= 1
                     self.silenced.discard(task[0])
                     return
                 if self.backlog:
@@ -2762,8 +2765,8 @@ class Agent(object):
         with self.lock:
             if request in self.jobs or request in self.silenced:
                 raise ValueError("the id of a request that is not answered yet")
-            if op in PATIENCE and self.stuck >= STUCK:
-                raise Failure("timeout", "%d requests hang: a disk does not answer" % self.stuck)
+            if self.stuck[op] >= STUCK:
+                raise Failure("timeout", "%d such requests hang already: a disk does not answer" % STUCK)
             if self.active >= THREADS and len(self.backlog) >= BACKLOG:
                 raise Failure("busy", "too many requests at once")
             self.jobs[request] = job
@@ -2785,7 +2788,7 @@ class Agent(object):
                 self.silenced.add(request)
                 job.abandoned = True
                 job.cancel()
-                self.stuck += 1
+                self.stuck[job.op] += 1
                 if self.backlog:
                     tasks.append(self.backlog.popleft())
                 else:
