@@ -14,7 +14,7 @@ import pytest
 
 from pdtui.clock import SystemClock
 from pdtui.fleet.fleet import Fleet
-from pdtui.fleet.intents import StartRanks
+from pdtui.fleet.intents import RestartRanks, StartRanks
 from pdtui.fleet.snapshot import NodeState, RankState
 from pdtui.proxy.interface import Ask
 from pdtui.topology.planner import make_plan
@@ -121,7 +121,9 @@ async def test_four_ways_to_lose_a_node_at_once_and_to_have_it_back(rack: Rack, 
     nodes = fleet.store.nodes
     await eventually(lambda: nodes["node1"].state is NodeState.FAILED, what="the changed key is refused")
     assert "CHANGED" in nodes["node1"].error
-    assert f"ssh-keygen -R 192.0.0.1 -f {rack.root}/ssh/known_hosts" in nodes["node1"].remedy
+    known = f"{rack.root}/ssh/known_hosts"
+    assert f"{known} line 1 has another" in nodes["node1"].remedy
+    assert f"ssh-keygen -R 192.0.0.1 -f {known}" in nodes["node1"].remedy
     await eventually(lambda: "refused" in nodes["node2"].error, what="the dead sshd refuses")
     assert nodes["node2"].state is NodeState.RECONNECTING
     assert {nodes[name].state for name in ("node3", "node4")} == {NodeState.RECONNECTING}
@@ -158,6 +160,9 @@ async def test_bad_line_makes_everything_slower_and_nothing_wrong(rack: Rack, tm
             assert answer.text
             view = fleet.log("decode/0")
             await eventually(lambda: fleet.log("decode/0").next_seq > view.first_seq, what="the log comes")
+            done = await fleet.wait(await fleet.submit(RestartRanks(("p2/0",))))
+            assert done.state == "done", done
+            await all_ready(fleet)
     finally:
         for node in ("node2", "node3"):
             await rack.fault(f"heal {node}")

@@ -90,10 +90,11 @@ async def test_a_changed_host_key_says_so_and_how_to_go_on(server: SimulatedSsh)
     known = server.options.known_hosts
     assert known is not None
     other = asyncssh.generate_private_key("ssh-ed25519").export_public_key().decode()
-    known.write_text(f"[127.0.0.1]:{server.port} {other}")
+    known.write_text(f"# mine\nsomebody-else {other}[127.0.0.1]:{server.port} {other}")
     error = await refusal(server.options)
     assert error.kind == "changed_host_key"
     assert "CHANGED" in str(error)
+    assert f"{known} line 3 has another" in error.remedy
     assert f"ssh-keygen -R '[127.0.0.1]:{server.port}'" in error.remedy
 
 

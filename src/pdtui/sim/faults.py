@@ -203,6 +203,8 @@ async def _sudo(simulation: Simulation, words: Sequence[str]) -> str:
 
 async def _kills_at_logout(simulation: Simulation, words: Sequence[str]) -> str:
     node, on = simulation.node(words[0]), switch(words, 1)
+    if on and node.network is not None:
+        raise UsageError("OpenSSH's own sshd has no simulated logind behind it", remedy="begin without --netns")
     files = {
         KILLS_AT_LOGOUT: "[Login]\nKillUserProcesses=yes\nKillExcludeUsers=\n",
         Path("proc", "self", "cgroup"): f"0::/user.slice/user-{os.getuid()}.slice/session-7.scope\n",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import shlex
 from pathlib import Path
 
@@ -23,13 +24,15 @@ def host_key_error(
     algorithm = key.get_algorithm() if key is not None else "unknown algorithm"
     fingerprint = key.get_fingerprint() if key is not None else "unknown"
     files = known.known_hosts if isinstance(known.known_hosts, str | list) and known.known_hosts else None
-    if _has_other_key(files, known.host, known.port):
+    place = _other_key(files, known.host, known.port)
+    if place:
         name = known.host if known.port == 22 else f"[{known.host}]:{known.port}"
         return ConnectError(
             f"{host}: the host key HAS CHANGED; it is now {algorithm} {fingerprint}",
             kind="changed_host_key",
-            remedy=f"if the machine was reinstalled: {keygen_line(name, options)}; then connect once with"
-            f" {accept_line(host, options)} and compare the fingerprint. If not, somebody may be listening.",
+            remedy=f"{place} has another. If the machine was reinstalled: {keygen_line(name, options)};"
+            f" then connect once with {accept_line(host, options)} and compare the fingerprint."
+            " If not, somebody may be listening.",
         )
     if key is None:
         return ConnectError(f"{host}: {clean_line(error.reason)}", kind="unknown_host_key")
@@ -40,18 +43,25 @@ def host_key_error(
     )
 
 
-def _has_other_key(known_hosts: str | list[str] | None, host: str, port: int) -> bool:
-    """Say whether known_hosts has any key for the host."""
+def _other_key(known_hosts: str | list[str] | None, host: str, port: int) -> str:
+    """Return the line of known_hosts that has a key for the host, `FILE line N`; empty without one."""
     default = Path.home() / ".ssh" / "known_hosts"
     paths = [known_hosts] if isinstance(known_hosts, str) else known_hosts or [str(default)]
-    readable = [path for path in paths if Path(path).is_file()]
-    if not readable:
-        return False
+    for path in paths:
+        with contextlib.suppress(OSError, ValueError):
+            for number, line in enumerate(Path(path).read_text(encoding="utf-8").splitlines(), 1):
+                if _knows(line, host, port):
+                    return f"{path} line {number}"
+    return ""
+
+
+def _knows(line: str, host: str, port: int) -> bool:
+    """Say whether a line of known_hosts, hashed or not, is about a host."""
     try:
         keys, *_ = asyncssh.match_known_hosts(
-            asyncssh.read_known_hosts(readable), host, "", port if port != 22 else None
+            asyncssh.import_known_hosts(line), host, "", port if port != 22 else None
         )
-    except (OSError, ValueError):
+    except ValueError:
         return False
     return bool(keys)
 
