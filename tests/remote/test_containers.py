@@ -7,6 +7,7 @@ import os
 import shutil
 import subprocess
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,11 +15,13 @@ import pytest
 
 from pdtui.clock import SystemClock
 from pdtui.errors import ConnectError
+from pdtui.fleet.conditions import conditions
 from pdtui.remote.client import AgentClient
 from pdtui.remote.failures import bootstrap_failure
-from pdtui.remote.interface import Command, ExitInfo
+from pdtui.remote.interface import Command, ExitInfo, Facts
 from pdtui.remote.loader import bootstrap
 from pdtui.remote.transports.local import LocalTransport
+from pdtui.topology.model import Runtime
 from tests.support.required import skip_unless
 from tests.support.waiting import eventually
 
@@ -29,6 +32,7 @@ DOCKER = ("docker", "exec", "-i", "vllm")
 PODMAN = ("podman", "exec", "-i", "vllm")
 CTR = ("ctr", "-n", "k8s.io", "tasks", "exec", "--exec-id", "{id}", "vllm")
 SUDO = ("sudo", "-n")
+FACTS = Facts(1, "3.9.2", "root", 0, "node1", "machine", "boot", 0.0, "/var/lib/pdtui/machine")
 OCI = (
     'OCI runtime exec failed: exec failed: unable to start container process: exec: "python3":'
     " executable file not found in $PATH: unknown"
@@ -296,6 +300,24 @@ def test_where_records_lie(tmp_path: Path) -> None:
     assert agent.choose_state_dir(str(old.parent), "0123abc")[0] == str(old)
     # No way out of the folder.
     assert agent.choose_state_dir(str(tmp_path), "../0123abc")[0] == f"{tmp_path}/{agent.machine_id()}"
+
+
+def test_records_of_two_users(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Root's console and one without rights keep theirs apart: both say so."""
+    shared, own = tmp_path / "shared", tmp_path / "own"
+    monkeypatch.setattr(agent, "SHARED_STATE", str(shared))
+    assert agent.records_of_others(str(own / "m")) == {}
+    shared.mkdir()
+    assert agent.records_of_others(str(shared / "m")) == {}
+    monkeypatch.setattr(agent.os, "getuid", lambda: shared.stat().st_uid + 1)
+    found = agent.records_of_others(str(own / "m"))
+    assert found == {"user": agent.user_name(shared.stat().st_uid), "folder": str(shared)}
+    alice = replace(FACTS, user="alice", state_dir=str(own / "m"), other_user="root", other_folder=str(shared))
+    (condition,) = conditions(alice, alice, Runtime())
+    assert condition.message.startswith(f"root's records lie in {shared}, those of alice in {own}/m")
+    assert "same ssh.user" in condition.remedy
+    # Where the file names the folder there is no other place.
+    assert conditions(alice, alice, Runtime(state_dir=str(own))) == ()
 
 
 RULES = {

@@ -18,6 +18,8 @@ def conditions(host: Facts | None, where_ranks_run: Facts | None, runtime: Runti
     found: list[Condition] = []
     if where_ranks_run is not None and where_ranks_run.state_dir_error:
         found.append(_no_state(where_ranks_run))
+    elif where_ranks_run is not None and where_ranks_run.other_user and runtime.state_dir is None:
+        found.append(_other_records(where_ranks_run))
     if runtime.container:
         if host is not None and where_ranks_run is not None and _goes_with_container(host, where_ranks_run):
             found.append(_not_mounted(where_ranks_run, runtime))
@@ -52,14 +54,26 @@ def _not_mounted(inside: Facts, runtime: Runtime) -> Condition:
     )
 
 
+_SAME_USER = (
+    "every console has to be the same user on the node: same ssh.user, same ssh.sudo, same runtime.state_dir"
+)
+
+
+def _other_records(facts: Facts) -> Condition:
+    return Condition(
+        "other-records",
+        f"{facts.other_user}'s records lie in {facts.other_folder}, those of {facts.user} in {facts.state_dir}:"
+        " neither sees what the other has started",
+        _SAME_USER,
+    )
+
+
 def _no_state(facts: Facts) -> Condition:
     foreign = "belongs to" in facts.state_dir_error
     return Condition(
         "no-state",
         f"no folder for records, nothing can be started: {facts.state_dir_error}",
-        "every console has to be the same user on the node: same ssh.user, same ssh.sudo, same runtime.state_dir"
-        if foreign
-        else "set runtime.state_dir to a folder that this user may write",
+        _SAME_USER if foreign else "set runtime.state_dir to a folder that this user may write",
     )
 
 

@@ -2879,6 +2879,7 @@ class Agent(object):
             "in_container": is_container(),
             "mount_namespace": namespace("mnt"),
             "killed_at_logout": killed_at_logout(),
+            "other_records": records_of_others(self.state),
         }
         facts["state_mount"], facts["state_mount_type"] = mount_of(self.state) if self.state else ("", "")
         return ("\n%s %s %s\n" % (MAGIC, nonce, json.dumps(facts))).encode()
@@ -3043,13 +3044,27 @@ def usable(base, name):
     return path
 
 
+SHARED_STATE = "/var/lib/pdtui"
+
+
+def records_of_others(state):
+    """Return {user, folder} when another user's agents keep records where ours would have gone, else {}."""
+    try:
+        owner = os.stat(SHARED_STATE).st_uid
+    except OSError:
+        return {}
+    if owner == os.getuid() or not state or os.path.dirname(state) == SHARED_STATE:
+        return {}
+    return {"user": user_name(owner), "folder": SHARED_STATE}
+
+
 def choose_state_dir(wanted, host=None):
     """Return (folder, why there is none): the topology's, else /var/lib/pdtui, else ~/.local/state/pdtui.
 
     `host`: what the machine around this container is called. Images bring ids of their own, the same everywhere,
     or none; but what an earlier agent has put below such a name stays there.
     """
-    candidates = [wanted] if wanted else ["/var/lib/pdtui", "~/.local/state/pdtui"]
+    candidates = [wanted] if wanted else [SHARED_STATE, "~/.local/state/pdtui"]
     errors = []
     for base in candidates:
         try:

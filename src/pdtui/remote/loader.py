@@ -104,7 +104,7 @@ def parse_facts(text: bytes) -> Facts:
     """Read the agent's first line. Raises `ConnectError` of kind `protocol`."""
     try:
         raw = json.loads(text)
-        logout = raw.get("killed_at_logout") or {}
+        logout, others = raw.get("killed_at_logout") or {}, raw.get("other_records") or {}
         facts = Facts(
             protocol=int(raw["protocol"]),
             python=clean_line(str(raw["python"])),
@@ -120,6 +120,8 @@ def parse_facts(text: bytes) -> Facts:
             mount_namespace=clean_line(str(raw.get("mount_namespace", ""))),
             state_mount=clean_line(str(raw.get("state_mount", ""))),
             state_mount_type=clean_line(str(raw.get("state_mount_type", ""))),
+            other_user=clean_line(str(others.get("user", ""))),
+            other_folder=clean_line(str(others.get("folder", ""))),
             logout_user=clean_line(str(logout.get("user", ""))),
             logout_source=clean_line(str(logout.get("source", ""))),
         )
