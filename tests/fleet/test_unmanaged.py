@@ -196,6 +196,7 @@ async def test_shared_log_is_filtered_as_far_as_its_lines_say_whose_they_are(clu
         b"(APIServer pid=200) INFO 11-30 12:00:00 [a.py:1] zero\n"
         b"(APIServer pid=210) INFO 11-30 12:00:00 [a.py:1] one\n"
         b"(EngineCore_DP1 pid=77) ERROR 11-30 12:00:00 [a.py:1] one's dead engine\n"
+        b"Capturing graphs:  87%(Worker_DP0_EP0 pid=78) INFO 11-30 12:00:00 [a.py:1] zero's worker\n"
         b"INFO:     anybody's\n",
     )
     async with cluster.fleet() as fleet:

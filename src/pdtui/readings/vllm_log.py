@@ -45,6 +45,10 @@ def prefix_of(line: str) -> LogPrefix | None:
 
 
 _WRITER = re.compile(r"\((?P<process>[A-Za-z][\w.-]{0,60})(?: pid=(?P<pid>\d{1,9}))?\) ")
+_WRITER_WITHIN = re.compile(
+    r"\((?P<process>[A-Za-z][\w.-]{0,60}) pid=(?P<pid>\d{1,9})\) (?:DEBUG|INFO|WARNING|ERROR|CRITICAL) "
+)
+"""Behind a progress bar that was not ended before another process wrote."""
 _DP_RANK = re.compile(r"_DP(\d{1,6})(?:_|$)")
 
 
@@ -54,7 +58,7 @@ def is_of(line: str, pids: frozenset[int], dp_rank: int | None) -> bool | None:
     vLLM puts the process's name and pid before its lines, with the DP rank in the name of engines and workers of a
     group. None: the line does not say (uvicorn's, banners, older versions).
     """
-    match = _WRITER.match(line)
+    match = _WRITER.match(line) or _WRITER_WITHIN.search(line)
     if match is None:
         return None
     if match["pid"] and int(match["pid"]) in pids:
