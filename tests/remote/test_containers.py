@@ -158,7 +158,7 @@ DENIED = (
             "ctr: no running task found: task vllm not found: not found",
             "no_container",
             "vllm",
-            "ctr tasks start -d vllm",
+            "ctr -n k8s.io tasks start -d vllm",
         ),
         (
             CTR,
@@ -167,6 +167,14 @@ DENIED = (
             "no_container",
             "does not answer",
             "systemctl start containerd",
+        ),
+        (
+            CTR,
+            1,
+            "ctr: OCI runtime exec failed: cannot exec in a paused container",
+            "no_container",
+            "is paused",
+            "ctr -n k8s.io tasks resume vllm",
         ),
         (SUDO, 1, "sudo: a password is required", "auth", "password of ops", "ops ALL=(root) NOPASSWD: ALL"),
         (SUDO, 1, "sudo: 需要密码", "auth", "需要密码", "ops ALL=(root) NOPASSWD: ALL"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -44,7 +45,7 @@ _TROUBLES = (
         "container {name} cannot be reached: the engine behind {tool} does not answer on the node",
         "as root: systemctl start {service}",
     ),
-    _trouble(r"\bpaused\b", "container {name} is paused", "let it go on: {tool} unpause {name}"),
+    _trouble(r"\bpaused\b", "container {name} is paused", "let it go on: {resume}"),
     _trouble(
         r"\bis restarting\b", "container {name} restarts again and again", "see why: {tool} logs --tail 50 {name}"
     ),
@@ -142,14 +143,16 @@ def _container_trouble(
 ) -> ConnectError | None:
     """Return what keeps us out of the container, or nothing when we were in it."""
     tool, name = PurePath(engine[0]).name, engine[-1]
-    ctr = tool == "ctr"
+    ctr = " ".join((tool, *itertools.takewhile(lambda word: word not in ("t", "task", "tasks"), engine[1:])))
+    own = tool == "ctr"  # it knows tasks, and has a name space in front of them
     filling = {
         "tool": tool,
         "name": name,
         "user": user,
         "service": "docker" if tool == "docker" else "containerd",
-        "list": f"{tool} containers ls" if ctr else f"{tool} ps -a",
-        "start": f"{tool} tasks start -d {name}" if ctr else f"{tool} start {name}",
+        "list": f"{ctr} containers ls" if own else f"{tool} ps -a",
+        "resume": f"{ctr} tasks resume {name}" if own else f"{tool} unpause {name}",
+        "start": f"{ctr} tasks start -d {name}" if own else f"{tool} start {name}",
     }
     for trouble in _TROUBLES:
         if trouble.pattern.search(info.stderr):
