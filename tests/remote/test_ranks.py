@@ -334,3 +334,21 @@ def test_a_keeper_whose_agent_was_killed_during_the_start_keeps_the_rank(tmp_pat
     while '"status": 7' not in ((run / "exit.json").read_text() if (run / "exit.json").exists() else ""):
         assert time.monotonic() < deadline, "the keeper did not outlive its agent"
         time.sleep(0.05)
+
+
+async def test_what_a_server_left_whose_keeper_had_gone_before_is_no_running_rank(
+    connect: Connect, cluster: str
+) -> None:
+    agent = await connect()
+    first = (await agent.start_rank(spec(cluster, "setsid sleep 1000 & wait"))).record
+    assert first.keeper is not None
+    assert first.pid is not None
+    os.kill(first.keeper, signal.SIGKILL)
+    await until(agent, cluster, ProcessState.UNKEPT)
+    await eventually(lambda: len(marked(cluster)) == 2)
+    os.kill(first.pid, signal.SIGKILL)
+    record = await until(agent, cluster, ProcessState.EXITED)
+    assert (record.exit_status, record.exit_signal, len(record.processes)) == (None, None, 1)
+    assert (await agent.start_rank(spec(cluster))).outcome == "already_running"
+    assert (await agent.stop_rank(cluster, "decode/0", grace=20, by="x")).outcome == "stopped"
+    assert marked(cluster) == []

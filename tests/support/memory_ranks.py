@@ -77,6 +77,8 @@ class ProcessTable:
     """The processes of one boot."""
 
     boot: int = 1
+    version: int = 0
+    """Counts up with every change."""
     by_pid: dict[int, Process] = field(default_factory=dict)
     _pid: int = 1000
     _start: int = 0
@@ -96,12 +98,14 @@ class ProcessTable:
                 self._pid += 1
             pid = self._pid
         self._start += 1
+        self.version += 1
         process = Process(pid, self._start, parent, pid if session is None else session, marker)
         self.by_pid[pid] = process
         return process
 
     def remove(self, pids: Iterable[int]) -> None:
         """End processes; their children go to init."""
+        self.version += 1
         parents = {pid: process.parent for pid, process in self.by_pid.items()}
         gone = {pid for pid in pids if self.by_pid.pop(pid, None) is not None}
         for process in self.by_pid.values():
@@ -128,6 +132,7 @@ class ProcessTable:
 
     def reboot(self) -> None:
         """End everything; pids begin again, so that numbers in old records mean other processes."""
+        self.version += 1
         self.by_pid.clear()
         self.boot += 1
         self._pid = 1000
@@ -139,6 +144,7 @@ class RankDirectories:
     def __init__(self, table: ProcessTable, *, monotonic: Callable[[], float], wall: Callable[[], float]) -> None:
         self.table = table
         self.runs: dict[Key, list[Run]] = {}
+        self._pids: dict[Key, tuple[tuple[int, int], frozenset[int]]] = {}
         self._monotonic = monotonic
         self._wall = wall
 
@@ -147,8 +153,15 @@ class RankDirectories:
         runs = self.runs.get(key)
         return runs[-1] if runs else None
 
-    def pids(self, key: Key) -> set[int]:
+    def pids(self, key: Key) -> frozenset[int]:
         """Return what belongs to a rank: by variable, by descent from its keeper or itself, by session."""
+        now = (self.table.version, len(self.runs.get(key, ())))
+        known = self._pids.get(key)
+        if known is None or known[0] != now:
+            known = self._pids[key] = (now, frozenset(self._find(key)))
+        return known[1]
+
+    def _find(self, key: Key) -> set[int]:
         marker, table = f"{key[0]}:{key[1]}", self.table
         found = {process.pid for process in table.by_pid.values() if process.marker == marker}
         run = self.newest(key)
@@ -216,7 +229,7 @@ class RankDirectories:
                 return None
             return RankRecord(*key, ProcessState.UNKEPT, processes=tuple(sorted(pids)))
         kept = self.is_kept(run)
-        if run.exit is not None or not (pids or kept):
+        if run.exit is not None or not (kept or self.serves(run)):
             state = ProcessState.EXITED
         else:
             state = ProcessState.RUNNING if kept else ProcessState.UNKEPT

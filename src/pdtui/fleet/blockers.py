@@ -127,6 +127,8 @@ def find(
             add(rank, _leftover_blocker(rank, record))
         for blocker in _of_rank(rank, seen, topology, plan, nodes[rank.node], stopping, found_here):
             add(rank, blocker)
+        for other in _elsewhere(rank, ranks):
+            add(rank, _elsewhere_blocker(rank, other))
         if not restarting and moe and rank.id not in found_here:
             joined = [m for m in plan.of_group(rank.group) if _joined(ranks[m.id])]
             if joined:
@@ -138,6 +140,13 @@ def find(
 
 def _joined(rank: RankStatus) -> bool:
     return rank.state in PAST_RENDEZVOUS or (rank.state is RankState.UNMANAGED and rank.health == "200")
+
+
+def _elsewhere(rank: RankPlan, ranks: Mapping[str, RankStatus]) -> Iterable[RankStatus]:
+    """Yield what runs under this rank's name on nodes where the file does not have it (any more)."""
+    for status in ranks.values():  # What the file does not have is in there for as long as anything of it lives.
+        if status.id == f"{rank.id}@{status.node}":
+            yield status
 
 
 def _absent(
@@ -204,8 +213,9 @@ def _ports(
     }
     tag = f"{topology.name}:"
     taken: list[tuple[int, str, Listener, str]] = []
+    listeners = (*seen.listeners, *_coming(rank, seen, tag))
     for port, use in ports_of(rank, plan):
-        for held in seen.listeners:
+        for held in listeners:
             if held.port != port or (held.address not in ANY_ADDRESS and held.address != rank.host):
                 continue
             ours = held.rank[len(tag) :] if held.rank.startswith(tag) else ""
@@ -217,6 +227,14 @@ def _ports(
             break
     if taken:  # One server holds all its ports: the first stands for the rest.
         yield _port_blocker(rank, *taken[0], others=len(taken) - 1)
+
+
+def _coming(rank: RankPlan, seen: Look, tag: str) -> Iterable[Listener]:
+    """Yield the ports of ranks that run under other names, bound already or not yet."""
+    for record in seen.records.values():
+        if record.state in ALIVE and record.rank != rank.id:
+            for port in dict.fromkeys((record.api_port, *record.ports)):
+                yield Listener(record.address, port, record.pid, "", f"{tag}{record.rank}")
 
 
 def _port_blocker(rank: RankPlan, port: int, use: str, held: Listener, owner: str, *, others: int) -> Blocker:
@@ -304,6 +322,16 @@ def _format_blocker(rank: RankPlan, record: RankRecord) -> Blocker:
         f"format:{rank.node}:{rank.id}",
         f"the record of {rank.id} on {rank.node} was written by a newer pdtui (format {record.format})",
         "start and stop it with that pdtui, or a newer one",
+    )
+
+
+def _elsewhere_blocker(rank: RankPlan, other: RankStatus) -> Blocker:
+    pid = f" (pid {other.pid})" if other.pid is not None else ""
+    runs = "still runs" if pid else "has left processes"
+    return Blocker(
+        f"elsewhere:{other.node}:{rank.id}",
+        f"{rank.id} {runs} on {other.node}{pid}, where an earlier file had it",
+        f"stop {other.id}",
     )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
 from pdtui.fleet.difference import argv_difference, env_difference, literal_env
@@ -16,7 +17,7 @@ from pdtui.fleet.snapshot import (
     RankStatus,
 )
 from pdtui.fleet.strangers import ANY_ADDRESS, Unmanaged
-from pdtui.remote.interface import ProcessState, RankRecord
+from pdtui.remote.interface import Listener, ProcessState, RankRecord
 from pdtui.topology.model import Role
 from pdtui.topology.plan import RankPlan
 
@@ -37,6 +38,8 @@ class RankMemory:
     misses: int = 0
     was_ready: bool = False
     """In this run."""
+    vouched: bool = False
+    """In this run /health was answered by a process of the rank."""
     seen_starting: bool = False
     """In this run, so that the time to ready is known."""
     stage: str = ""
@@ -57,7 +60,7 @@ class RankMemory:
         if run != self.run:
             self.run = run
             self.health, self.misses, self.stage, self.stage_since = "", 0, "", None
-            self.was_ready = self.seen_starting = self.stalled = self.diagnosed = False
+            self.was_ready = self.vouched = self.seen_starting = self.stalled = self.diagnosed = False
             self.metrics = self.diagnosis = None
         self.record = record
         if not (self.alive or self.unmanaged):
@@ -113,6 +116,18 @@ class View:
     def ours(self, at: float | None) -> float | None:
         """Return a node's time on our clock."""
         return None if at is None else at - self.offset
+
+
+def who_else_listens(
+    listeners: Sequence[Listener], rank: RankPlan, cluster: str, record: RankRecord | None
+) -> Listener | None:
+    """Return the listener on a rank's API port that is certainly another process; None when none is seen."""
+    there = [x for x in listeners if x.port == rank.api_port and x.address in (*ANY_ADDRESS, rank.host)]
+    if record is None or any(
+        x.pid is None or x.pid in record.processes or x.rank == f"{cluster}:{record.rank}" for x in there
+    ):
+        return None
+    return next(iter(there), None)
 
 
 def state_of(memory: RankMemory, *, stopping: bool, warming: bool = False) -> RankState:

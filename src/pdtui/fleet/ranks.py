@@ -13,7 +13,7 @@ from typing import Protocol
 from pdtui.clock import Clock
 from pdtui.errors import RemoteError
 from pdtui.fleet.lookout import Lookout
-from pdtui.fleet.observation import RankMemory, View, as_it_runs, status_of, stray_plan
+from pdtui.fleet.observation import RankMemory, View, as_it_runs, status_of, stray_plan, who_else_listens
 from pdtui.fleet.snapshot import Diagnosis, RankMetrics, RankState, RankStatus
 from pdtui.fleet.store import Store
 from pdtui.fleet.strangers import Unmanaged
@@ -275,7 +275,7 @@ class RankWatcher:
         alive = (ProcessState.RUNNING, ProcessState.UNKEPT)
         found: dict[str, RankPlan] = {}
         for record in records.values():
-            if record.rank in self._planned or record.state not in alive:
+            if record.rank in self._planned or not (record.state in alive or record.processes):
                 continue
             stray = stray_plan(record, self._link.name, record.rank in self._plan.by_id)
             found[stray.id] = stray
@@ -290,11 +290,22 @@ class RankWatcher:
         self._health_at[rank.id] = self._clock.monotonic()
         where = as_it_runs(rank, memory)
         reply = await agent.http(where.host, where.api_port, "/health", timeout=HEALTH_TIMEOUT)
-        memory.take_health(str(reply.status) if reply.status is not None else reply.error or "no answer")
+        answer = str(reply.status) if reply.status is not None else reply.error or "no answer"
+        if answer == "200" and memory.alive and not memory.vouched:
+            answer = await self._vouch(agent, where, memory)
+        memory.take_health(answer)
         if memory.health == "200":
             await self._measure(agent, where, memory)
         self._note_stage(rank, memory)
         self._put(rank)
+
+    async def _vouch(self, agent: NodeAgent, rank: RankPlan, memory: RankMemory) -> str:
+        """Return what the first 200 of a run is worth: another process may hold the rank's port."""
+        other = who_else_listens(await agent.ports(), rank, self._cluster, memory.record)
+        if other is not None:
+            return f"answered by pid {other.pid}"
+        memory.vouched = True
+        return "200"
 
     async def _measure(self, agent: NodeAgent, rank: RankPlan, memory: RankMemory) -> None:
         now = self._clock.monotonic()

@@ -16,7 +16,7 @@ from pdtui.fleet.store import exit_words
 from pdtui.fleet.strangers import ports_of
 from pdtui.fleet.waiting import first_of
 from pdtui.fleet.warming import WarmingUp
-from pdtui.remote.interface import NodeAgent, RankSpec, StartResult
+from pdtui.remote.interface import NodeAgent, ProcessState, RankSpec, StartResult
 from pdtui.topology.plan import RankPlan
 from pdtui.topology.script import run_script
 
@@ -212,6 +212,8 @@ class Starting:
             operation.rank(rank_id, "skipped", "left to a later action")
         elif status.state is RankState.LOST:
             self._lost(rank_id, status, now)
+        elif status.state is RankState.UNMANAGED:
+            self._displaced(rank_id, status)
         elif status.run < self._runs[rank_id]:
             return
         elif self._warm_up.failed(rank_id) and status.state not in _ENDED:
@@ -244,6 +246,18 @@ class Starting:
         why = exit_words(status.exit_status) if status.exit_status is not None else "ended"
         cause = f": {status.diagnosis.summary}" if status.diagnosis is not None else ""
         self._operation.rank(rank_id, "failed", f"{why}{cause}")
+
+    def _displaced(self, rank_id: str, status: RankStatus) -> None:
+        """Look at a rank whose port somebody else has: is it from before this start, or has the rank ended?"""
+        record = self._crew.watcher_of(rank_id).record(rank_id)
+        if record is None or record.run < self._runs[rank_id] or record.state is not ProcessState.EXITED:
+            return
+        number = -record.exit_signal if record.exit_signal else record.exit_status
+        why = exit_words(number) if number is not None else "ended"
+        pid = f"pid {status.pid}" if status.pid is not None else "another process"
+        self._operation.rank(
+            rank_id, "failed", f"{why}: port {status.api_port} is held by {pid}, not started here"
+        )
 
     def _lost(self, rank_id: str, status: RankStatus, now: float) -> None:
         since = self._failed_at.setdefault(rank_id, now)

@@ -10,7 +10,7 @@ from pdtui.fleet.by_hand import stop_by_hand, unmanaged_among
 from pdtui.fleet.crew import Crew
 from pdtui.fleet.draining import DRAINING, drain
 from pdtui.fleet.operations import Operation
-from pdtui.fleet.snapshot import ALIVE_STATES, NodeStatus, NpuStatus
+from pdtui.fleet.snapshot import NodeStatus, NpuStatus
 from pdtui.fleet.strangers import Unmanaged
 from pdtui.remote.interface import NodeAgent, ProcessInfo, RankRecord, StopResult
 
@@ -125,8 +125,8 @@ class Stopping:
             words = "unmanaged, and its process cannot be seen from here: stop it where it was started"
             operation.rank(rank_id, "failed", words)
             return None
-        if record is None and found is None:
-            self._nothing(rank_id)
+        if record is None and found is None and agent.facts.state_dir_error:
+            self._nothing(rank_id)  # Without a folder for records nothing was started there.
             return None
         try:
             async with crew.clock.timeout(self._grace + STOP_MARGIN), crew.alone(rank_id):
@@ -148,11 +148,11 @@ class Stopping:
         if found is not None and found.process is not None:
             self._by_hand[rank_id] = found.process
             result = await stop_by_hand(crew, rank_id, found.process, agent, grace=self._grace, lease=lease)
-        if record is None or (result is not None and not record.processes):  # Else a run of ours left some.
-            return result or StopResult("not_running", False, (), None)
-        of_ours = await agent.stop_rank(
-            crew.topology.name, record.rank, grace=self._grace, by=crew.by, lease=lease
-        )
+        if result is not None and not (record is not None and record.processes):
+            return result  # Else a run of ours left some.
+        # Asked also where nothing is known of it: another console may have started it since the last poll.
+        name = record.rank if record is not None else rank_id.partition("@")[0]
+        of_ours = await agent.stop_rank(crew.topology.name, name, grace=self._grace, by=crew.by, lease=lease)
         return result or of_ours
 
     def _tell(self, rank_id: str, result: StopResult) -> None:
@@ -284,10 +284,3 @@ def _holder(node: str, npu: NpuStatus) -> str:
         f" by {name or 'a process'} (pid {pid} of the host{more}): on {node}, ps -o pid,ppid,stat,cmd -p {pid},"
         f" then kill -9 {pid}; if that frees nothing, end its parent"
     )
-
-
-def needs_stop(crew: Crew, rank_id: str) -> bool:
-    """Return whether anything of a rank may run, leftovers of a failed one included."""
-    status = crew.store.ranks[rank_id]
-    record = crew.watcher_of(rank_id).record(rank_id)
-    return status.state in ALIVE_STATES or bool(record is not None and record.processes)

@@ -23,7 +23,7 @@ from pdtui.fleet.rolling import roll
 from pdtui.fleet.scope import Scope, describe, in_words, make_scope, whole_groups
 from pdtui.fleet.snapshot import BROKEN_STATES, LeaseStatus, OperationStatus
 from pdtui.fleet.starting import Starting
-from pdtui.fleet.stopping import Stopping, needs_stop
+from pdtui.fleet.stopping import Stopping
 from pdtui.fleet.targets import in_short
 
 
@@ -324,10 +324,9 @@ class Supervisor:
     async def _restart(self, operation: Operation, intent: RestartRanks, ids: Sequence[str]) -> None:
         crew = self._crew
         await self._save_evidence(operation, ids)
-        running = [rank_id for rank_id in ids if needs_stop(crew, rank_id)]
-        if running:
-            stopping = Stopping(crew, operation, grace=intent.grace, drain=intent.drain, by_the_way=True)
-            await stopping.run(running)
+        # All of them, by what the nodes say then: what was seen last may be older than another console's start.
+        stopping = Stopping(crew, operation, grace=intent.grace, drain=intent.drain, by_the_way=True)
+        await stopping.run(ids)
         able = self._can_start(operation, ids)
         if able:
             await Starting(crew, operation, deadline=self._ready_deadline).run(able)

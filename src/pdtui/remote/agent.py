@@ -393,6 +393,10 @@ class Table(object):
             return pids
         return set(pid for pid in pids if is_alive(read_stat(pid), self.stats[pid].start))
 
+    def shows(self, record, boot):
+        """Say whether a rank's server was alive."""
+        return same_life(record, boot) and self.alive(record.get("pid"), record.get("start"))
+
     def lacks(self, record, boot):
         """Say whether a recorded process lives that this table does not know: the record is younger."""
         if not same_life(record, boot):
@@ -1135,8 +1139,8 @@ class RankDir(object):
         """Return the record as the console gets it: what the disk and the process table say together."""
         run, record = self.known(table, boot)
         folder = self.folder(run)
-        if run and table.lacks(record, boot):
-            table = Table(table.fresh)
+        if run and (table.lacks(record, boot) or (record["ended"] and table.shows(record, boot))):
+            table = Table(table.fresh)  # the record is the newer of the two
         pids = table.of_rank(self.marker, record, boot)
         if not run and not pids:
             return {"cluster": self.cluster, "rank": self.rank, "state": "none"}
@@ -1145,6 +1149,8 @@ class RankDir(object):
         kept = living and table.alive(record.get("keeper"), record.get("keeper_start"))
         if ended or not (pids or kept):
             state = "exited"
+        elif living and not kept and number(record.get("pid")) and not table.shows(record, boot):
+            state = "exited"  # unseen by its keeper, which had gone before; what lives is what the server left
         else:
             state = "running" if kept else "unkept"
         if run and living and not (ended or pids or kept):

@@ -1,0 +1,82 @@
+"""An event loop in which nothing takes time: when all tasks wait, its clock moves on to what is due next."""
+
+from __future__ import annotations
+
+import asyncio
+import selectors
+from collections.abc import Coroutine
+from contextlib import AbstractAsyncContextManager
+from typing import Any, TypeVar
+
+T = TypeVar("T")
+
+WALL = 1_800_000_000.0
+
+
+class NothingLeft(AssertionError):
+    """Every task waits for something that nobody will do."""
+
+
+class _Selector(selectors.SelectSelector):
+    """Waits for nothing; tells how long it would have."""
+
+    loop: VirtualLoop
+
+    def select(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
+        """Let the time pass in no time."""
+        if timeout is None:
+            raise NothingLeft("every task waits, and no timer runs")
+        if timeout > 0:
+            self.loop.now += timeout
+        return []
+
+
+class VirtualLoop(asyncio.SelectorEventLoop):
+    """For code that does no input or output of its own."""
+
+    def __init__(self) -> None:
+        self.now = 0.0
+        selector = _Selector()
+        super().__init__(selector)
+        selector.loop = self
+
+    def time(self) -> float:
+        """Return the time that has passed for those on this loop, in seconds."""
+        return self.now
+
+
+class VirtualClock:
+    """Implements `pdtui.clock.Clock` on a `VirtualLoop`."""
+
+    def __init__(self, loop: VirtualLoop) -> None:
+        self._loop = loop
+        self.jumped = 0.0
+        """Seconds by which the wall clock was set."""
+
+    def wall(self) -> float:
+        """Return a time of day that begins in 2027."""
+        return WALL + self._loop.now + self.jumped
+
+    def monotonic(self) -> float:
+        """Return the loop's time."""
+        return self._loop.now
+
+    async def sleep(self, seconds: float) -> None:
+        """Wait, in the loop's time."""
+        await asyncio.sleep(seconds)
+
+    def timeout(self, seconds: float | None) -> AbstractAsyncContextManager[object]:
+        """Return `asyncio.timeout`."""
+        return asyncio.timeout(seconds)
+
+
+def run_virtual(work: Coroutine[Any, Any, T], loop: VirtualLoop) -> T:
+    """Run to the end, let what is left of it end, and close the loop."""
+    try:
+        return loop.run_until_complete(work)
+    finally:
+        while left := asyncio.all_tasks(loop):
+            for task in left:
+                task.cancel()
+            loop.run_until_complete(asyncio.wait(left, timeout=60.0))
+        loop.close()
