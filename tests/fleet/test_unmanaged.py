@@ -7,6 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from pdtui.cli.status import as_text
+from pdtui.console.describe import describe_node
 from pdtui.errors import ActionRefused
 from pdtui.fleet.fleet import Fleet
 from pdtui.fleet.intents import RestartRanks, StartRanks, StopRanks
@@ -312,6 +314,13 @@ async def test_other_programs_and_other_clusters_are_foreign_and_never_stopped(c
         assert (left.npu, left.used_mb, left.rank) == (12, 30_000, "")
         assert fleet.snapshot.headline is not None
         assert fleet.snapshot.headline.subject == "node1"
+        text = "\n".join(as_text(fleet.snapshot))
+        assert "NOT OF THIS CLUSTER" in text
+        assert all(
+            word in text for word in ("pid 500", "bob", "29.3 GB", "14000", "rival:decode/7", "without an owner")
+        )
+        shown = "\n".join(row.text for row in describe_node(fleet.store.nodes["node1"], cluster.clock.wall()))
+        assert all(word in shown for word in ("pid 500, of bob", "train.py", "rival:decode/7", "NPU 12: 29.3 GB"))
         with pytest.raises(ActionRefused) as refused:
             await cluster.drive(fleet.submit(StartRanks(("p1/0",))))
         assert "rival:decode/7 of another cluster" in refused.value.message
