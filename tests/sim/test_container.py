@@ -87,6 +87,9 @@ async def test_host_and_container_cannot_be_mixed_up(contained: Simulation) -> N
     assert str(done.stdout).split()[-2:] == [outer, inner]
     done = await run(contained, f"{INSIDE}sh -c 'kill -0 {outer}'")
     assert done.exit_status != 0
+    # The machine's programs are lent, not given.
+    done = await run(contained, f"{INSIDE}touch /usr/bin/pdtui-was-here")
+    assert "Read-only file system" in str(done.stderr)
     # One network.
     done = await run(contained, f"{INSIDE}readlink /proc/self/ns/net; readlink /proc/self/ns/net")
     assert len(set(str(done.stdout).split())) == 1
