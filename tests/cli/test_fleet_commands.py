@@ -376,7 +376,8 @@ async def test_status_text_and_json(tmp_path: Path) -> None:
     assert ranks[first + 1].startswith("decode/3  node4  failed")
     assert ranks[first + 1].endswith("exit 1, lost its group")
     found: Any = json.loads(json.dumps(as_dict(snapshot)))
-    assert set(found) == {"schema_version", "cluster", "made_at", "serving", "nodes", "ranks"}
+    keys = {"schema_version", "cluster", "made_at", "serving", "nodes", "ranks", "groups", "leases"}
+    assert set(found) == keys
     assert set(found["nodes"][0]) == {"name", "host", "state", "error", "remedy", "npus"}
     assert set(found["nodes"][2]["npus"][0]) == {
         "id", "verdict", "link", "net_health", "health", "hbm_used_mb", "hbm_total_mb", "temperature_c",

@@ -69,6 +69,37 @@ async def test_this_rank_only_is_the_second_choice() -> None:
         assert screen.fleet.submitted == [RestartRanks(("decode/9",), whole_group=False)]
 
 
+async def test_several_groups_can_be_restarted_one_after_the_other() -> None:
+    async with console(FakeFleet.healthy()) as screen:
+        await screen.press("end", "space", "up", "up", "space", "r")
+        assert "one group after the other" in screen.text
+        await screen.press("g", "g", "right", "enter")
+        (intent,) = screen.fleet.submitted
+        assert isinstance(intent, RestartRanks)
+        assert intent.rolling
+        assert {rank.partition("/")[0] for rank in intent.ids} == {"p1", "p2"}
+
+
+@pytest.mark.parametrize("size", [(120, 40), (80, 24)])
+async def test_progress_shows_who_has_arrived_where_and_what_each_operation_says(size: tuple[int, int]) -> None:
+    async with console(FakeFleet.healthy(), size=size) as screen:
+        assert "progress" not in screen.lines()[-1]
+        snapshot = screen.fleet.snapshot
+        changes = {"state": RankState.STARTING, "started": snapshot.made_at - 60, "health": ""}
+        for rank, stage in (("decode/1", "KV cache"), ("decode/2", "configuration")):
+            snapshot = with_rank(snapshot, rank, stage=stage, **changes)
+        screen.fleet.publish(with_operation(snapshot))
+        await screen.pilot.pause()
+        assert "p progress" in screen.lines()[-1]
+        await screen.press("p")
+        text = screen.text
+        assert "[progress]" in text
+        assert "decode  30 of 32 ready" in text
+        assert "without 2" in screen.line("met its group")
+        assert "decode/2 on node3: configuration" in text
+        assert "restart 4 ranks  running" in text
+
+
 async def test_a_protected_cluster_wants_its_name_typed() -> None:
     async with console(FakeFleet.faulty(protected=True)) as screen:
         await screen.press("R")

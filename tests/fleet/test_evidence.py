@@ -55,7 +55,7 @@ async def test_restart_of_what_failed_keeps_its_evidence_first_and_says_where(cl
         assert done.state == "done", done.error
         state, words = phase(done, "evidence")
         assert state == "done"
-        assert words.startswith("of decode/3, decode/0, the first: /state/tiny/decode.3/runs/1/evidence/")
+        assert words.startswith("of 2 ranks; decode/3: /state/tiny/decode.3/runs/1/evidence/")
         await cluster.clock.advance(3)
         folder = fleet.store.ranks["decode/0"].evidence
         assert folder.startswith("/state/tiny/decode.0/runs/1/evidence/")

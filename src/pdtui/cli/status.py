@@ -116,6 +116,7 @@ def as_dict(snapshot: Snapshot) -> dict[str, object]:
         "serving": asdict(snapshot.serving),
         "nodes": [_node(node) for node in snapshot.nodes],
         "ranks": [_rank(rank) for rank in snapshot.ranks],
+        "groups": [asdict(group) for group in snapshot.groups],
         "leases": [asdict(lease) for lease in snapshot.leases],
     }
 

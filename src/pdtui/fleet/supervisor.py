@@ -342,9 +342,9 @@ class Supervisor:
         broken = [rank_id for rank_id in in_order_of_death(crew, broken) if rank_id in saved]
         kept = {rank_id: saved[rank_id].folder for rank_id in broken if saved[rank_id].folder}
         missing = {rank_id: saved[rank_id].error for rank_id in broken if saved[rank_id].error}
-        words = (
-            f"of {in_short(tuple(kept))}, the first: {next(iter(kept.values()))}" if kept else "nothing was saved"
-        )
+        many = "1 rank" if len(kept) == 1 else f"{len(kept)} ranks"
+        first_kept = next(iter(kept), "")
+        words = f"of {many}; {first_kept}: {kept[first_kept]}" if kept else "nothing was saved"
         if missing:
             first = next(iter(missing))
             words += f"; {first}: {missing[first]}"
