@@ -378,10 +378,11 @@ async def test_status_text_and_json(tmp_path: Path) -> None:
     found: Any = json.loads(json.dumps(as_dict(snapshot)))
     keys = {"schema_version", "cluster", "made_at", "serving", "nodes", "ranks", "groups", "leases"}
     assert set(found) == keys
-    assert set(found["nodes"][0]) == {"name", "host", "state", "error", "remedy", "npus"}
+    of_node = {"name", "host", "state", "error", "remedy", "npus", "conditions", "foreign", "ownerless_hbm"}
+    assert set(found["nodes"][0]) == of_node
     assert set(found["nodes"][2]["npus"][0]) == {
         "id", "verdict", "link", "net_health", "health", "hbm_used_mb", "hbm_total_mb", "temperature_c",
-        "observed_at", "reasons",
+        "observed_at", "reasons", "processes",
     }  # fmt: skip
     assert {"id", "state", "stage", "pid", "exit_status", "since", "flags", "diagnosis"} <= set(found["ranks"][0])
 

@@ -104,6 +104,18 @@ async def test_server_that_does_not_take_the_request_is_ready_and_said_not_to_be
         assert cluster.states(fleet)["p1/0"] is RankState.READY
 
 
+async def test_rank_that_was_started_alone_is_not_held_back_for_mates_that_nobody_starts(
+    cluster: Cluster,
+) -> None:
+    async with cluster.fleet() as fleet:
+        alone = StartRanks(("decode/0",), reason="test", override=("group:decode",))
+        begin = cluster.clock.monotonic()
+        done = await cluster.drive(fleet.wait(await cluster.drive(fleet.submit(alone))))
+        assert done.state == "done", done.error
+        assert cluster.clock.monotonic() - begin < 60
+    assert sent(cluster) == ["decode/0"]
+
+
 async def test_warm_up_can_be_left_out_by_the_file(tmp_path: Path) -> None:
     cluster = Cluster(tmp_path, start="{warm_up: false}")
     async with cluster.fleet() as fleet:

@@ -46,16 +46,23 @@ class WarmingUp:
             self._crew.watcher_of(rank_id).warming.add(rank_id)
 
     def go_on(self) -> None:
-        """Send what can be sent: to a rank whose group (MoE) answers on /health as a whole."""
+        """Send what can be sent: to a rank of a MoE group when all that start with it answer on /health."""
         ranks, plan = self._crew.store.ranks, self._crew.plan
         together = self._crew.topology.model.kind == "moe"
         for rank_id, record in self._expected.items():
             if rank_id in self._tasks or self._operation.is_superseded(rank_id):
                 continue
             mates = [mate.id for mate in plan.of_group(plan.by_id[rank_id].group)] if together else [rank_id]
-            if all(_is_up(ranks[mate]) for mate in mates) and ranks[rank_id].run == record.run:
+            ready = _is_up(ranks[rank_id]) and ranks[rank_id].run == record.run
+            if ready and not any(self._is_coming(ranks[mate]) for mate in mates):
                 task = asyncio.get_running_loop().create_task(self._send(rank_id, record))
                 self._tasks[rank_id] = task
+
+    def _is_coming(self, mate: RankStatus) -> bool:
+        """Return whether a rank is on its way; one that nobody starts is not waited for."""
+        step = self._operation.rank_steps.get(mate.id)
+        started_here = step is not None and step.state in ("waiting", "running")
+        return not _is_up(mate) and (mate.state is RankState.STARTING or started_here)
 
     def failed(self, rank_id: str) -> str:
         """Return why the warm-up of a rank failed, or empty."""
