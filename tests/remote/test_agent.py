@@ -124,7 +124,7 @@ def peak(pid: int) -> int:
 
 async def test_a_console_that_does_not_read_costs_no_memory(start_raw: StartRaw) -> None:
     """Answers to 200,000 pings and some hundred listings would be far more than 100 MB."""
-    raw = await start_raw(silence=3.0)
+    raw = await start_raw(silence=2.0)
     before = peak(raw.process.pid)
     listing = b'{"id": 1, "op": "processes", "args": {"match": [""], "env": ["PATH"]}}\n'
     frames = b"".join(b'{"id": %d, "op": "ping"}\n' % n for n in range(2, 200_000)) + listing * 300

@@ -125,6 +125,7 @@ async def test_a_disk_that_goes_read_only_keeps_no_rank_alive_and_no_end_secret(
     agent: AgentClient = await on_disk("size=1m")
     script = "trap 'exit 9' TERM; while :; do sleep 0.05; done"
     first = (await agent.start_rank(spec(cluster, script))).record
+    await agent.check_state()
     disk = Path(first.log).parents[4]
     await shell(agent, f"mount --bind {disk} {disk} && mount -o remount,bind,ro {disk}")
     assert (await only(agent, cluster)).state is ProcessState.RUNNING

@@ -1687,16 +1687,17 @@ class Ranks(object):
     def check(self):
         """Fail unless a rank could be started as far as the folder for records goes: room, writing, locks."""
         self.require_state()
-        path = os.path.join(self.state, "check.%d.%d" % (os.getpid(), threading.get_ident()))
+        path = os.path.join(self.state, "check")
         try:
-            with FileLock(path, 0.0, Job(), path) as lock:
-                view = memoryview(bytearray(ROOM_FOR_START))
-                while view:
-                    view = view[os.write(lock.fd, view) :]
+            with FileLock(path, 5.0, Job(), "the folder for records"):
+                fd = os.open(path, os.O_WRONLY)
+                try:
+                    write_all(fd, bytearray(ROOM_FOR_START))
+                finally:
+                    os.ftruncate(fd, 0)
+                    os.close(fd)
         except OSError as error:
             raise Failure(code_of(error), describe(OSError(error.errno, error.strerror, self.state)))
-        finally:
-            try_remove(os.unlink, path)
 
     def folder(self, cluster):
         """Return the folder of a cluster; it may not be there yet."""
