@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import json
+import shutil
+import subprocess
 import sys
 import zlib
 from pathlib import Path
@@ -13,8 +15,16 @@ import pytest
 
 import pdtui.remote
 from pdtui.remote import loader
+from tests.support.required import skip_unless
 
 FOLDER = Path(pdtui.remote.__file__).parent
+
+
+def need_namespaces(flags: str) -> None:
+    """Skip where this user may not make namespaces (`unshare` flags); fail in CI."""
+    tool = shutil.which("unshare")
+    usable = tool is not None and subprocess.run([tool, flags, "true"], capture_output=True).returncode == 0
+    skip_unless(usable, f"no namespaces: unshare {flags}")
 
 
 def inject(monkeypatch: pytest.MonkeyPatch, code: str) -> None:

@@ -18,13 +18,14 @@ from pdtui.remote.client import AgentClient
 from pdtui.remote.interface import Command, ProcessState, RankRecord
 from pdtui.remote.transports.local import LocalTransport
 from tests.remote.conftest import CLOCK, Connect, carriers, following, spec
-from tests.remote.injected import inject
+from tests.remote.injected import inject, need_namespaces
 from tests.support.waiting import eventually
 
 
 @pytest.fixture
 async def on_disk(tmp_path: Path) -> AsyncIterator[Callable[..., Any]]:
     """Start agents whose state directory is a small file system of its own, in a namespace of its own."""
+    need_namespaces("-Urm")
     local = LocalTransport(CLOCK)
     clients: list[AgentClient] = []
     disk = tmp_path / "disk"
@@ -217,6 +218,7 @@ async def test_a_record_that_cannot_be_read_is_shown_and_not_started_over(connec
 
 
 async def test_a_read_only_home_is_told_and_reading_goes_on(tmp_path: Path, cluster: str) -> None:
+    need_namespaces("-Urm")
     home = tmp_path / "home"
     local = LocalTransport(CLOCK)
     mount = 'mount -t tmpfs -o ro none "$0" && mount -t tmpfs -o ro none /var/lib && HOME="$0" exec "$@"'

@@ -15,7 +15,7 @@ from pdtui.remote.client import AgentClient
 from pdtui.remote.interface import Command, ProcessState, RankRecord
 from pdtui.remote.transports.local import LocalTransport
 from tests.remote.conftest import CLOCK, Connect, carriers, spec
-from tests.remote.injected import inject
+from tests.remote.injected import inject, need_namespaces
 from tests.support.waiting import eventually
 
 DAEMON = """
@@ -191,6 +191,7 @@ time.sleep(1000)
 @pytest.fixture
 async def own_pids(tmp_path: Path) -> AsyncIterator[Callable[[], Any]]:
     """Start agents in a world of pids of their own, where the next number can be chosen."""
+    need_namespaces("-Urpf")
     local = LocalTransport(CLOCK)
     # bash as process 1 reaps orphans, so that their numbers become free.
     prefix = ("unshare", "-Urpf", "--mount-proc", "--kill-child", "bash", "-c", '"$0" "$@"; exit $?')
