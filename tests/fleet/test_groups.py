@@ -59,7 +59,7 @@ async def test_ranks_of_one_node_start_one_after_the_other(tmp_path: Path) -> No
 
 
 async def test_start_that_hangs_says_at_which_stage_and_since_when(tmp_path: Path) -> None:
-    cluster = Cluster(tmp_path, start="{deadline: 10min}")
+    cluster = Cluster(tmp_path, start="{deadline: 2min}")
     text = log_line(cluster, 2, "Initializing a V1 LLM engine") + log_line(cluster, 30, "Starting to load model x")
     bar = "Loading safetensors checkpoint shards:  63% Completed | 5/8\n"
     for node in cluster.nodes.values():
@@ -68,7 +68,7 @@ async def test_start_that_hangs_says_at_which_stage_and_since_when(tmp_path: Pat
     async with cluster.fleet() as fleet:
         done = await start(cluster, fleet)
         assert done.state == "failed"
-        words = f"not ready within 10 min, stage: weights 63 % since {since}; left as it is"
+        words = f"not ready within 2 min, stage: weights 63 % since {since}; left as it is"
         assert steps(done)["p1/0"] == ("failed", words)
 
 
