@@ -243,6 +243,11 @@ async def test_somebody_without_privileges_has_networks_too_and_nothing_of_them_
     assert user == "nobody", err
     assert terminal.startswith("/dev/pts/")
     assert devices == "4"
+    (dials,) = [
+        word for word in (tmp_path / "sim" / "ssh" / "config").read_text().split() if word.endswith("/dial")
+    ]
+    assert Path(dials).exists()
     process.kill()
     await process.wait()
     await eventually(lambda: not carrying(str(tmp_path)), what="the end of nodes and network")
+    await eventually(lambda: not Path(dials).parent.exists(), what="the end of the network's folder")

@@ -24,7 +24,7 @@ import time
 from dataclasses import dataclass
 from typing import Any
 
-from pdtui.sim.tap import CLONE_NEWNET, call, enter_namespaces, hardware_address, loopback_up, open_tap
+from pdtui.sim.tap import CLONE_NEWNET, enter_namespaces, hardware_address, loopback_up, open_tap
 
 _FRAME = 2048
 """More than an interface's frames have: their MTU stays at 1500."""
@@ -35,8 +35,6 @@ _WAITING = 1 << 14
 _ARP = b"\x08\x06"
 _ARP_REQUEST = b"\x00\x01\x08\x00\x06\x04\x00\x01"
 _ARP_REPLY = b"\x00\x01\x08\x00\x06\x04\x00\x02"
-_PR_SET_PDEATHSIG = 1
-_SIGKILL = 9
 
 
 @dataclass
@@ -311,7 +309,6 @@ def main() -> int:
     """Set the operator's place up and serve."""
     control = socket.socket(fileno=int(sys.argv[1]))
     control.set_inheritable(False)
-    call("prctl", _PR_SET_PDEATHSIG, _SIGKILL, 0, 0, 0)
     dials = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     dials.bind(sys.argv[2])
     dials.listen(256)
@@ -325,6 +322,10 @@ def main() -> int:
         control.send(json.dumps({"refused": str(error)}).encode())
         return 1
     Fabric(control, dials, tap, address).run()
+    # The simulation may have been killed: this is the last one who knows of the folder.
+    with contextlib.suppress(OSError):
+        os.unlink(sys.argv[2])
+        os.rmdir(os.path.dirname(sys.argv[2]))
     return 0
 
 
