@@ -230,3 +230,15 @@ async def test_a_stranger_with_the_number_of_a_rank_is_left_alone(
     assert (await agent.start_rank(spec(cluster))).outcome == "started"
     assert (await agent.stop_rank(cluster, "decode/0", grace=20, by="x")).outcome == "stopped"
     assert await strangers() == there
+
+
+async def test_a_stop_right_after_a_start_is_not_lost_on_the_login_shell(
+    connect: Connect, cluster: str, home: Path
+) -> None:
+    """An interactive bash ignores TERM until it has become the rank."""
+    (home / ".bashrc").write_text("touch ~/reading; sleep 1\n")
+    agent = await connect()
+    await agent.start_rank(spec(cluster))
+    await eventually(lambda: (home / "reading").exists())
+    stopped = await agent.stop_rank(cluster, "decode/0", grace=25, by="x")
+    assert (stopped.outcome, stopped.killed) == ("stopped", False)

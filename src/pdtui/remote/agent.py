@@ -248,6 +248,14 @@ def signal_process(pid, start, signum):
             os.close(fd)
 
 
+def ignores(pid, signum):
+    """Say whether a process ignores a signal now (proc(5), status SigIgn)."""
+    for line in read_bytes("/proc/%d/status" % pid, 8192).split(b"\n"):
+        if line.startswith(b"SigIgn:"):
+            return bool(int(line.split()[1], 16) >> (signum - 1) & 1)
+    return False
+
+
 def environment(pid):
     """Return a process's environment as it was at exec."""
     values = {}
@@ -1517,12 +1525,16 @@ class Ranks(object):
 
     @staticmethod
     def tell(table, pids, signum, told):
-        """Signal processes once each, and only while they are who they were."""
+        """Signal processes once each, and only while they are who they were.
+
+        Who ignores the signal gets it again: a login shell ignores TERM, and turns into the rank in a moment.
+        """
         for pid in pids:
             stat = table.stats.get(pid)
             if stat is None or (pid, stat.start, signum) in told:
                 continue
-            told.add((pid, stat.start, signum))
+            if not ignores(pid, signum):
+                told.add((pid, stat.start, signum))
             signal_process(pid, stat.start, signum)
 
     def wait_until_gone(self, job, rank, run, grace, told):
