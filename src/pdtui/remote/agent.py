@@ -304,7 +304,12 @@ class Markers(object):
 
     @staticmethod
     def elsewhere(stat):
-        """Say whether a process says that it belongs to another node on this kernel."""
+        """Say whether a process belongs to another node on this kernel: it says so, or is in other namespaces."""
+        try:
+            if os.readlink("/proc/%d/ns/pid" % stat.pid) != os.readlink("/proc/self/ns/pid"):
+                return True
+        except OSError:
+            pass  # another user's, or ended
         entries = read_bytes("/proc/%d/environ" % stat.pid, 4 << 20).split(b"\0")
         return any(e.startswith(b"PDTUI_MACHINE_VIEW=") and e[19:] != MACHINE.encode() for e in entries)
 
