@@ -175,7 +175,7 @@ class AgentClient:
         """End once: every request that is out raises `AgentLost`."""
         if self._lost is not None:
             return
-        self._lost = AgentLost(f"the connection to the agent ended: {reason}")
+        self._lost = AgentLost(f"connection lost: {reason}")
         for pending in self._pending.values():
             pending.parts.put_nowait(AgentLost(self._lost.message))
         self._channel.writer.close()
@@ -184,7 +184,7 @@ class AgentClient:
     async def _receive(self) -> None:
         """Read frames until the end."""
         buffer = bytearray()
-        reason = "end of stream"
+        reason = "ended by the other side"
         try:
             while True:
                 data = await self._channel.reader.read(FRAME)
@@ -201,20 +201,22 @@ class AgentClient:
         except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
             reason = f"what came is not from an agent ({type(error).__name__})"
         except OSError as error:
-            reason = str(error) or type(error).__name__
+            reason = _said(error)
         else:
             reason = await self._last_words() or reason
         self._fail(reason)
 
     async def _last_words(self) -> str:
-        """Return what the far end said on stderr before it ended."""
+        """Return what the far end said on stderr before it ended, else how it ended."""
         try:
             async with self._clock.timeout(1.0):
                 info: ExitInfo = await asyncio.shield(self._channel.closed)
         except TimeoutError:
             return ""
         lines = info.stderr.strip().splitlines()
-        return lines[-1] if lines else ""
+        if lines:
+            return lines[-1]
+        return f"the agent there was killed (SIG{info.signal.removeprefix('SIG')})" if info.signal else ""
 
     def _take(self, line: bytes) -> None:
         """Sort one frame to its request; frames of requests that were given up are dropped."""
@@ -263,8 +265,8 @@ class AgentClient:
             for frame in frames:
                 self._channel.writer.write(json.dumps(frame, separators=(",", ":")).encode() + b"\n")
         except OSError as error:
-            self._fail(str(error) or type(error).__name__)
-            raise AgentLost(f"the connection to the agent ended: {error}") from error
+            self._fail(_said(error))
+            raise AgentLost(f"connection lost: {_said(error)}") from error
 
     async def _parts(self, op: str, *, request: int | None = None, **args: Any) -> AsyncGenerator[Part, None]:
         """Send a request and yield what comes, the result last; leaving early cancels it on the node."""
@@ -529,3 +531,8 @@ async def _hello(channel: Channel, payload: bytes, nonce: str) -> Facts | None:
     except OSError:
         return None  # it ended without reading all: how, says the exit
     return await read_hello(channel.reader, nonce)
+
+
+def _said(error: OSError) -> str:
+    """Return a system error in the system's words, without its number."""
+    return error.strerror or str(error) or type(error).__name__

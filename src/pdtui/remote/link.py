@@ -164,7 +164,7 @@ class Link:
                     await asyncio.gather(container, return_exceptions=True)
             else:
                 lost = await self._host_agent.ended()
-            return ConnectError(lost.message, kind="lost")
+            return ConnectError(lost.message, kind="lost", remedy="it connects again by itself; ranks run on")
         except ConnectError as error:
             return error
 
