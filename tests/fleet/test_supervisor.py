@@ -6,6 +6,7 @@ import asyncio
 import json
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Literal
 
 import pytest
 
@@ -143,6 +144,30 @@ async def test_taken_port_blocks_with_its_owner_and_can_be_overridden(cluster: C
     ]
     began = next(entry for entry in entries if entry["event"] == "start")
     assert (began["override"], began["reason"]) == (["port:node3:7101"], "it is a false alarm")
+
+
+@pytest.mark.parametrize("losing", ["request", "answer"])
+async def test_stop_goes_on_when_a_connection_that_broke_is_back(
+    cluster: Cluster, losing: Literal["request", "answer"]
+) -> None:
+    async with cluster.fleet() as fleet:
+        await start(cluster, fleet)
+        node = cluster.node_of("p1/0")
+        node.losing = losing
+        done = await cluster.drive(fleet.wait(await fleet.submit(StopRanks(("p1/0",)))))
+        assert done.state == "done", done.error
+        assert steps(done)["p1/0"][1].startswith("stopped")
+        assert not node.processes_of("demo").get("p1/0")
+
+
+async def test_stop_on_a_node_that_stays_away_fails_in_the_end_and_says_so(cluster: Cluster) -> None:
+    async with cluster.fleet() as fleet:
+        await start(cluster, fleet)
+        operation = await fleet.submit(StopRanks(("p1/0",), grace=5.0))
+        cluster.node_of("p1/0").cut()
+        done = await cluster.drive(fleet.wait(operation))
+        assert done.state == "failed"
+        assert "is unreachable" in steps(done)["p1/0"][1]
 
 
 async def test_unmanaged_rank_is_neither_started_nor_stopped(cluster: Cluster) -> None:

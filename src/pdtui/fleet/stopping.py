@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
+from dataclasses import replace
 
-from pdtui.errors import RemoteError
+from pdtui.errors import AgentLost, RemoteError
 from pdtui.fleet.by_hand import stop_by_hand, unmanaged_among
 from pdtui.fleet.crew import Crew
 from pdtui.fleet.draining import DRAINING, drain
@@ -16,6 +17,9 @@ from pdtui.remote.interface import NodeAgent, ProcessInfo, RankRecord, StopResul
 
 STOP_MARGIN = 60.0
 """Seconds beyond the grace period that an agent has to end a rank."""
+
+RECONNECT_LOOK = 0.5
+"""Seconds between two looks whether a node whose connection broke is back."""
 
 PORTS_PATIENCE = 30.0
 HBM_PATIENCE = 60.0
@@ -130,16 +134,37 @@ class Stopping:
             return None
         try:
             async with crew.clock.timeout(self._grace + STOP_MARGIN), crew.alone(rank_id):
-                operation.rank(rank_id, "running", STOPPING)
-                result = await self._tell_to_end(agent, rank_id, record, found)
+                result = await self._insist(agent, rank_id, record, found)
         except TimeoutError:
-            operation.rank(rank_id, "failed", f"{status.node} gave no answer")
+            away = crew.agent_of(rank_id) is None
+            words = crew.unreachable(status.node) if away else f"{status.node} gave no answer"
+            operation.rank(rank_id, "failed", words)
             return None
         except RemoteError as error:
             operation.rank(rank_id, "failed", f"could not be stopped: {error.message}")
             return None
         self._tell(rank_id, result)
         return result
+
+    async def _insist(
+        self, agent: NodeAgent | None, rank_id: str, record: RankRecord | None, found: Unmanaged | None
+    ) -> StopResult:
+        """Have a rank end; where the connection breaks meanwhile, ask again as soon as it is back."""
+        crew, broke = self._crew, False
+        while True:
+            if agent is not None:
+                self._operation.rank(rank_id, "running", STOPPING)
+                try:
+                    result = await self._tell_to_end(agent, rank_id, record, found)
+                except AgentLost as lost:
+                    broke = True
+                    node = self._nodes[rank_id]
+                    self._operation.rank(rank_id, "running", f"{lost.message}; it goes on when {node} is back")
+                else:
+                    ended = broke and result.outcome == "not_running"  # While nobody could see it.
+                    return replace(result, outcome="stopped") if ended else result
+            await crew.clock.sleep(RECONNECT_LOOK)
+            agent = crew.agent_of(rank_id)
 
     async def _tell_to_end(
         self, agent: NodeAgent, rank_id: str, record: RankRecord | None, found: Unmanaged | None
