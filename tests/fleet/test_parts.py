@@ -196,6 +196,11 @@ def test_headline_is_the_worst_thing_with_its_first_cause(cluster: Cluster) -> N
     assert gone is not None
     assert gone.subject == "node4"
     assert ": timed out; 2 ranks not seen since" in gone.message
+    idle = replace(nodes[1], name="node5")
+    assert make_headline([nodes[0], idle], ranks) == npu, "a node without ranks hides no trouble of ranks"
+    alone = make_headline([idle], ranks)
+    assert alone is not None
+    assert alone.message.startswith("node5 unreachable since ")
     first = Diagnosis("HCCL link to decode/1 lost", first_cause="decode/1")
     later, earlier = ranks_of(cluster)[-1], ranks_of(cluster)[-2]
     failed = [

@@ -16,16 +16,23 @@ def make_headline(
     """Return the one sentence, or None when nothing needs an operator."""
     return (
         _failed_rank(ranks, groups)
-        or _unreachable_node(nodes, ranks)
+        or _unreachable_node(_carrying(nodes, ranks), ranks)
         or _broken_group(groups)
         or _no_container(nodes, ranks)
         or _sick_rank(ranks)
         or _failed_npu(nodes)
         or _foreign(nodes, ranks)
         or _unmanaged(ranks)
+        or _unreachable_node(nodes, ranks)
         or _weak_npu(nodes)
         or _condition(nodes)
     )
+
+
+def _carrying(nodes: Sequence[NodeStatus], ranks: Sequence[RankStatus]) -> Sequence[NodeStatus]:
+    """Return all nodes when one with ranks cannot be reached; idle ones alone hide no other trouble."""
+    gone = {node.name for node in _gone(nodes)}
+    return nodes if any(rank.node in gone for rank in ranks) else ()
 
 
 def clock_time(at: float) -> str:
@@ -95,13 +102,18 @@ def _why(rank: RankStatus) -> str:
     return f": {words}"
 
 
-def _unreachable_node(nodes: Sequence[NodeStatus], ranks: Sequence[RankStatus]) -> Headline | None:
-    gone = [
+def _gone(nodes: Sequence[NodeStatus]) -> Sequence[NodeStatus]:
+    """Return the nodes that cannot be reached."""
+    return [
         node
         for node in nodes
         if node.state in (NodeState.FAILED, NodeState.RECONNECTING)
         or (node.state is NodeState.CONNECTING and node.error)
     ]
+
+
+def _unreachable_node(nodes: Sequence[NodeStatus], ranks: Sequence[RankStatus]) -> Headline | None:
+    gone = _gone(nodes)
     if not gone:
         return None
     first = min(gone, key=lambda node: (node.state is not NodeState.FAILED, node.since))
