@@ -238,13 +238,15 @@ def _coming(rank: RankPlan, seen: Look, tag: str) -> Iterable[Listener]:
 
 
 def _port_blocker(rank: RankPlan, port: int, use: str, held: Listener, owner: str, *, others: int) -> Blocker:
-    if held.rank and not owner:
-        owner = f"{held.rank} of another cluster"
     process = f"pid {held.pid}" if held.pid is not None else "another process"
     what = f" ({_short(held.command)})" if held.command else ""
     more = f" ({others} more of its ports are taken)" if others else ""
     if owner:
         who, remedy = f"{owner}, {process}", f"restart {owner}"
+    elif held.rank:
+        cluster, _, other = held.rank.partition(":")
+        who = f"{other} of cluster {cluster}, {process}"
+        remedy = f"stop it with the file of {cluster}, or change the port in this one"
     else:
         who = f"{process}{what}, not started here"
         remedy = "stop that process where it was started, or change the port in the file"
