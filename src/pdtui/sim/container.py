@@ -69,7 +69,8 @@ async def heal(machine: Machine, processes: NodeProcesses) -> None:
     """Have the container run again, whatever was done to it. Raises `SimulationError`."""
     home = machine.engine / machine.container
     if not (machine.folder / "containers" / machine.container).is_dir() or (home / "no-state").exists():
-        await act(machine, processes, "remove")
+        if (machine.folder / "containers" / machine.container).is_dir():
+            await act(machine, processes, "remove")
         await act(machine, processes, "create")
     else:
         await act(machine, processes, "unpause")

@@ -86,7 +86,7 @@ class Control:
         try:
             spec = str(json.loads(line)["fault"])
             return {"ok": True, "text": await faults.apply(self._simulation, spec)}
-        except (UsageError, SimulationError) as error:
+        except (UsageError, SimulationError, OSError) as error:
             return {"ok": False, "text": str(error)}
         except (ValueError, KeyError, TypeError):
             return {"ok": False, "text": "not understood"}

@@ -227,6 +227,8 @@ async def _no_python(simulation: Simulation, words: Sequence[str]) -> str:
 
 def _set_python(node: SimNode, *, there: bool) -> None:
     for folder in {node.machine.folder / "usr" / "local" / "bin", node.machine.rank_bin}:
+        if not folder.is_dir():
+            continue  # A container that was removed.
         new = folder / ".python3.new"
         if there:
             new.symlink_to(python())

@@ -95,6 +95,8 @@ class SimNode:
         new_boot_id(self.machine)
         container.forget(self.machine)
         shutil.rmtree(self.folder / "run" / "vllm", ignore_errors=True)
+        for held in (self.folder / "npu").glob("*/hbm/*"):
+            held.unlink(missing_ok=True)  # Its process's number will be another one's.
         await self.processes.start()
         if self.network is not None:
             await self.network.plug(self.name, self.machine.address, self.names, self.processes.take_tap())
