@@ -15,6 +15,7 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, settings
 
+from tests.faults.report import TABLE, as_markdown, as_text, lines_of
 from tests.support.netns import Rack, serving
 from tests.support.processes import carrying
 
@@ -92,3 +93,15 @@ def netns_rack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Rack]:
     folder = tmp_path_factory.mktemp("netns")
     with serving(Path(__file__).parent / "sim" / "data" / "cluster.yaml", folder / "sim") as rack:
         yield rack
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """Print the fault table with its measured times, where it ran."""
+    lines = lines_of(report for reports in terminalreporter.stats.values() for report in reports)
+    if lines:
+        terminalreporter.section("fault table")
+        for line in as_text(lines):
+            terminalreporter.write_line(line)
+    place = os.environ.get(TABLE)
+    if lines and place:
+        Path(place).write_text(f"{as_markdown(lines)}\n", encoding="utf-8")

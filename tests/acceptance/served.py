@@ -9,7 +9,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -64,7 +64,9 @@ class Served:
 
 def user_env(home: Path) -> dict[str, str]:
     """Return the environment of a user with an empty home."""
-    kept = {name: os.environ[name] for name in ("PATH", "LANG", "LC_ALL", "TMPDIR") if name in os.environ}
+    kept = {
+        name: os.environ[name] for name in ("PATH", "PYTHONPATH", "LANG", "LC_ALL", "TMPDIR") if name in os.environ
+    }
     return {
         **kept,
         "HOME": str(home),
@@ -81,13 +83,16 @@ def rank_processes(root: Path) -> list[str]:
 
 
 @contextmanager
-def serve(base: Path) -> Iterator[Served]:
-    """Run `pdtui demo --serve` with ranks stopped; at the end nothing of it may be left."""
+def serve(
+    base: Path, file: Path | None = None, *, speed: float = SPEED, options: Sequence[str] = ()
+) -> Iterator[Served]:
+    """Run `pdtui demo --serve` (of `file`, if one is given) with ranks stopped; at the end nothing may be left."""
     home, root = base / "home", base / "cluster"
     home.mkdir(parents=True)
     env = user_env(home)
+    words = [*options, *([str(file)] if file is not None else [])]
     process = subprocess.Popen(
-        [PDTUI, "demo", "--serve", "--stopped", "--root", str(root), "--speed", str(SPEED)],
+        [PDTUI, "demo", *words, "--serve", "--stopped", "--root", str(root), "--speed", str(speed)],
         env=env,
         stdout=subprocess.PIPE,
         stderr=subprocess.DEVNULL,

@@ -1,0 +1,119 @@
+"""What happens to NPUs and to the tools that read them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from tests.faults.bench import Bench
+from tests.faults.rows_ranks import switched
+from tests.faults.table import Event, Row, Shown
+
+
+@contextmanager
+def link_down(bench: Bench) -> Iterator[None]:
+    bench.fault("link node1/0 down")
+    yield
+    bench.fault("link node1/0 up")
+
+
+@contextmanager
+def critical(bench: Bench) -> Iterator[None]:
+    bench.fault("npu node1/6 Critical")
+    yield
+    bench.fault("npu node1/6 OK")
+
+
+def replaced(node: str, tool: str, script: str) -> Event:
+    """Put a script in a tool's place; an empty one removes the tool."""
+
+    @contextmanager
+    def event(bench: Bench) -> Iterator[None]:
+        path = next(path for path in bench.home(node).rglob(tool) if path.is_file())
+        kept, mode = path.read_bytes(), path.stat().st_mode
+        new = path.with_name(f".{tool}.new")
+        if script:
+            new.write_text(script, encoding="latin-1")
+            new.chmod(mode)
+            new.replace(path)
+        else:
+            path.unlink()
+        try:
+            yield
+        finally:
+            new.write_bytes(kept)
+            new.chmod(mode)
+            new.replace(path)
+
+    return event
+
+
+GARBAGE = "#!/bin/sh\nprintf '\\033[2J\\377\\000\\001+--+ NPU? 99999999999999999999 | OK [red]\\n'\n"
+
+NPUS = (
+    Row(
+        "npu-link-down",
+        "the link of an NPU under a rank goes down",
+        "hccn_tool -link says DOWN",
+        link_down,
+        (Shown("node1/0", "failed", ("link DOWN", "cable")),),
+        35.0,
+        aside=frozenset({"node1"}),
+    ),
+    Row(
+        "npu-critical",
+        "npu-smi reports an NPU as Critical",
+        "its line in npu-smi's table",
+        critical,
+        (Shown("node1/6", "failed", ("Critical",)),),
+        30.0,
+        aside=frozenset({"node1"}),
+    ),
+    Row(
+        "npu-gone",
+        "an NPU drops off the bus",
+        "npu-smi and hccn_tool do not know it any more",
+        switched("gone", "node1/7"),
+        (Shown("node1/7", "failed", ("not in npu-smi's table", "dmesg")),),
+        30.0,
+        aside=frozenset({"node1"}),
+    ),
+    Row(
+        "hccn-tool-hangs",
+        "hccn_tool hangs on one NPU",
+        "the tool's process never ends and ignores TERM",
+        switched("hang", "node7/5 hccn_tool"),
+        (Shown("node7/5", "unknown", ("hangs on this NPU since",)),),
+        60.0,
+        aside=frozenset({"node7"}),
+        late=True,
+    ),
+    Row(
+        "npu-smi-hangs",
+        "npu-smi hangs on a node",
+        "the tool's process never ends and ignores TERM",
+        switched("hang", "node7 npu-smi"),
+        (Shown("node7/0", "unknown", ("npu-smi", "no answer in time")),),
+        50.0,
+        aside=frozenset({"node7"}),
+        late=True,
+    ),
+    Row(
+        "npu-smi-garbage",
+        "npu-smi answers with garbage: escape sequences, NUL, huge numbers",
+        "another program in the tool's place",
+        replaced("node8", "npu-smi", GARBAGE),
+        (Shown("node8/0", "unknown", ("npu-smi", "cannot be read")),),
+        35.0,
+        aside=frozenset({"node8"}),
+    ),
+    Row(
+        "hccn-tool-missing",
+        "hccn_tool is not installed (any more)",
+        "the file is removed",
+        replaced("node8", "hccn_tool", ""),
+        (Shown("node8/3", "unknown", ("not there", "driver/tools")),),
+        45.0,
+        aside=frozenset({"node8"}),
+    ),
+)
