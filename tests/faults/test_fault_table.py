@@ -17,6 +17,8 @@ from tests.faults.rows_ranks import RANKS
 from tests.faults.rows_servers import SERVERS
 from tests.faults.rows_starts import STARTS
 from tests.faults.table import Row
+from tests.remote.injected import need_namespaces
+from tests.support.netns import require_netns
 
 pytestmark = [
     pytest.mark.slow,
@@ -32,6 +34,7 @@ THERE = order(SERVERS)
 
 @pytest.fixture(scope="module")
 def here(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Table]:
+    need_namespaces("-Urm")  # Else the nodes' disks could not be filled without this machine's.
     with loopback(tmp_path_factory.mktemp("here")) as made:
         table = Table(made, HERE)
         try:
@@ -42,6 +45,7 @@ def here(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Table]:
 
 @pytest.fixture(scope="module")
 def there(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Table]:
+    require_netns()
     with servers(tmp_path_factory.mktemp("there")) as made:
         table = Table(made, THERE)
         try:
