@@ -24,8 +24,6 @@ pytestmark = [
     pytest.mark.slow,
     pytest.mark.timeout(420),
     pytest.mark.xdist_group("faults"),
-    # What a row that fails leaves to the collector must not fail the row after it.
-    pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning"),
 ]
 
 HERE = order((*RANKS, *STARTS, *LINKS, *PLACES, *NPUS))

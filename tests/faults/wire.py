@@ -135,11 +135,11 @@ class Wires:
     """All stretches, on a loop of their own in a thread of their own. A context manager."""
 
     def __init__(self) -> None:
-        self._loop = asyncio.new_event_loop()
-        self._thread = threading.Thread(target=self._loop.run_forever, name="wires", daemon=True)
         self._wires: dict[str, Wire] = {}
 
     def __enter__(self) -> Self:
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._loop.run_forever, name="wires", daemon=True)
         self._thread.start()
         return self
 
