@@ -8,11 +8,12 @@ from pathlib import Path
 import pytest
 
 from pdtui.cli.actions import check_override, dry_run
-from pdtui.errors import UsageError
-from pdtui.fleet.intents import Breaking, StartRanks, StopRanks
+from pdtui.errors import ActionRefused, UsageError
+from pdtui.fleet.intents import Breaking, RestartRanks, StartRanks, StopRanks
 from pdtui.fleet.snapshot import RankState
 from pdtui.remote.interface import Listener
 from tests.fleet.cluster import ALL, DECODE, Cluster
+from tests.fleet.test_unmanaged import put
 from tests.support.memory_node import Behaviour
 
 
@@ -61,3 +62,22 @@ async def test_it_says_who_else_works_there_and_ends_as_the_action_would(
     async with cluster.fleet(read_only=True) as watcher:
         assert await cluster.drive(dry_run(watcher, StopRanks(("decode/0",)), as_json=False)) == 1
         assert "read-only" in capsys.readouterr().err
+
+
+async def test_it_tells_what_was_started_by_hand_to_end_only_where_that_is_meant(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    cluster = Cluster(tmp_path)
+    put(cluster, "p1/0")
+    async with cluster.fleet() as fleet:
+        await cluster.until(lambda: cluster.states(fleet)["p1/0"] is RankState.UNMANAGED)
+        assert await cluster.drive(dry_run(fleet, StopRanks(ALL), as_json=False)) == 0
+        told = capsys.readouterr()
+        assert "p1/0: started by hand, left" in told.err
+        assert "pid 100" not in told.out + told.err
+        for intent in (StopRanks(("p1/0",)), RestartRanks(ALL)):
+            with pytest.raises(ActionRefused, match="p1/0: unmanaged"):
+                await cluster.drive(dry_run(fleet, intent, as_json=False))
+        named = StopRanks(ALL, unmanaged=("p1/0",))
+        assert await cluster.drive(dry_run(fleet, named, as_json=False)) == 0
+        assert "p1/0 on node1: pid 100" in capsys.readouterr().out

@@ -252,7 +252,7 @@ def test_interrupted_start_leaves_ranks_and_says_so(box: Box) -> None:
     out, err = process.communicate(timeout=30)
     assert process.returncode == 130
     assert "Ctrl-C again leaves at once" in err
-    assert "start cancelled: p/0 left as it is" in err
+    assert "start cancelled: p/0: left as it is" in err
     assert out.splitlines()[1].split()[:3] == ["p/0", "box", "skipped"]
     assert box.status()["ranks"][0]["state"] == "starting"
     assert box.run("stop", "FILE", "p")[0] == 0

@@ -87,7 +87,7 @@ async def test_cancelled_start_begins_nothing_more_and_says_how_each_rank_is_lef
         assert done.state == "cancelled"
         assert steps(done)["decode/0"][1].startswith("ready")
         assert steps(done)["decode/1"] == ("skipped", "not begun")
-        assert done.error == "decode/1, decode/3 not begun"
+        assert done.error == "decode/1, decode/3: not begun"
         await cluster.clock.advance(60)
         assert cluster.states(fleet)["decode/1"] is RankState.STOPPED
         assert len(cluster.nodes["node3"].starts) == 1
@@ -128,7 +128,7 @@ async def test_restart_that_is_cancelled_after_its_stop_says_that_ranks_are_stop
         await cluster.until(lambda: len(cluster.nodes["node3"].starts) == 3)
         done = await cancelled(cluster, fleet, operation)
         assert steps(done)["decode/1"] == ("skipped", "stopped, HBM not verified, not started again")
-        assert "decode/1, decode/3 stopped, HBM not verified, not started again" in done.error
+        assert "decode/1, decode/3: stopped, HBM not verified, not started again" in done.error
         assert cluster.states(fleet)["decode/1"] is RankState.STOPPED
 
 

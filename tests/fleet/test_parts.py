@@ -46,6 +46,7 @@ def ranks_of(cluster: Cluster, **states: RankState) -> list[RankStatus]:
         (("all",), ALL),
         (("decode",), DECODE),
         (("decode/1",), ("decode/1",)),
+        (("decode/1-2", "decode/2"), ("decode/1", "decode/2")),
         (("@node3",), ("decode/0", "decode/1")),
         (("role:prefill",), ("p1/0", "p2/0")),
         (("decode/3", "p2", "p2/0"), ("p2/0", "decode/3")),
@@ -64,6 +65,8 @@ def test_targets_are_united_in_the_order_of_the_plan(
     [
         ("decod", "'decode'"),
         ("decode/9", "decode/"),
+        ("decode/2-9", "decode/"),
+        ("decode/1-999999", "decode/"),
         ("node3", "'@node3'"),
         ("prefill", "'role:prefill'"),
         ("@node33", "'@node3'"),
@@ -269,6 +272,7 @@ def test_journal_is_private_and_a_cut_line_hurts_nothing(tmp_path: Path, monkeyp
     path = tmp_path / "pdtui" / "tiny" / "journal.jsonl"
     assert path.stat().st_mode & 0o777 == 0o600
     entry = json.loads(path.read_text().splitlines()[1])
+    assert entry.pop("id")
     assert entry == {
         "at": 1_800_000_000.0,
         "who": "ann@desk",

@@ -8,7 +8,7 @@ import re
 import sys
 import time
 from collections.abc import Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 
 import click
 
@@ -16,9 +16,11 @@ from pdtui.cli.live import clock_time, narrate
 from pdtui.cli.output import columns, print_json
 from pdtui.errors import UsageError
 from pdtui.fleet.arrivals import coming_up, in_one_line
+from pdtui.fleet.by_hand import not_meant
 from pdtui.fleet.fleet import Fleet
 from pdtui.fleet.intents import Intent, Preview, RestartRanks, StartRanks
 from pdtui.fleet.leases import lease_words
+from pdtui.fleet.rolling import PHASE as ROLLING
 from pdtui.fleet.snapshot import OperationStatus, OperationStep, Snapshot
 from pdtui.fleet.targets import in_short, resolve
 from pdtui.text import did_you_mean
@@ -45,12 +47,13 @@ def meant(fleet: Fleet, targets: Sequence[str], *, unmanaged: bool) -> tuple[str
     plan = fleet.plan
     if unmanaged:
         return tuple(plan.by_id)
-    groups = {plan.by_id[target].group if target in plan.by_id else target for target in targets}
+    named = resolve(
+        [target for target in targets if "/" in target], fleet.topology, plan, fleet.store.ranks.values()
+    )
+    groups = {*targets, *(plan.by_id[rank_id].group for rank_id in named if rank_id in plan.by_id)}
     whole = fleet.topology.model.kind == "moe"
     return tuple(
-        rank.id
-        for rank in plan.ranks
-        if rank.id in targets or (rank.group in (groups if whole else groups.intersection(targets)))
+        rank.id for rank in plan.ranks if rank.id in named or (rank.group in (groups if whole else targets))
     )
 
 
@@ -75,9 +78,27 @@ def _as_said(target: str) -> str:
     return f"has the role {target[5:]}" if target.startswith("role:") else f"is {target}"
 
 
+async def preview_of(fleet: Fleet, intent: Intent) -> Preview:
+    """Say what an intent would do, without ranks that were started by hand and that the targets do not mean.
+
+    Those are told. Raises `ActionRefused` where nothing else is left, and for a restart.
+    """
+    preview = await fleet.preview(intent)
+    if isinstance(intent, StartRanks):
+        return preview
+    unmeant = [rank_id for rank_id in preview.unmanaged if rank_id not in intent.unmanaged]
+    if not unmeant:
+        return preview
+    if isinstance(intent, RestartRanks) or set(unmeant) >= set(preview.ids):
+        raise not_meant(unmeant)
+    narrate(f"{in_short(unmeant)}: started by hand, left alone: name the rank or its group, or say --unmanaged")
+    touched = await fleet.preview(replace(intent, ids=tuple(one for one in preview.ids if one not in unmeant)))
+    return replace(touched, needs_name=preview.needs_name)
+
+
 async def dry_run(fleet: Fleet, intent: Intent, *, as_json: bool) -> int:
     """Print what would run; exit status 1 when it would be refused. Raises `ActionRefused`, `UsageError`."""
-    preview = await fleet.preview(intent)
+    preview = await preview_of(fleet, intent)
     check_override(intent, preview)
     _tell(preview)
     override = intent.override if isinstance(intent, StartRanks | RestartRanks) else ()
@@ -134,7 +155,7 @@ async def confirm(fleet: Fleet, intent: Intent) -> str:
 
     Asks for the name on a terminal. Raises `UsageError`.
     """
-    preview = await fleet.preview(intent)
+    preview = await preview_of(fleet, intent)
     check_override(intent, preview)
     name = fleet.topology.name
     _tell(preview)
@@ -253,7 +274,7 @@ def _narrate_steps(status: OperationStatus, told: dict[str, tuple[str, str]]) ->
     ranks: dict[str, list[str]] = {}
     phases: list[tuple[str, str]] = []
     for step in status.steps:
-        key = (step.state, NUMBER.sub("#", step.detail))
+        key = (step.state, step.detail if step.label == ROLLING else NUMBER.sub("#", step.detail))
         if step.state == "waiting" or told.get(step.label) == key:
             continue
         told[step.label] = key

@@ -246,6 +246,12 @@ def _detail(key: str, value: object) -> str:
         return ""
     if key == "seconds" and isinstance(value, int | float):
         return f"after {value:.0f} s"
+    if key == "folders" and isinstance(value, dict) and len(value) > 1:
+        rank, folder = next(iter(value.items()))
+        return f"{len(value)} folders: {_text(rank)} {_text(folder)} …"
+    if key == "lease" and isinstance(value, dict):
+        by, origin, verb, what = (_text(value.get(name)) for name in ("by", "from", "verb", "what"))
+        return f"of {by}{f' ({origin})' if origin not in ('', 'local') else ''}: {verb} {what}"
     if isinstance(value, dict):
         words = ", ".join(f"{_text(name)} {_text(item)}" for name, item in value.items())
     elif isinstance(value, list):

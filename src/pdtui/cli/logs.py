@@ -50,7 +50,8 @@ _RUN = re.compile(r"/run-(\d+)/log$")
 def command(file: Path, targets: tuple[str, ...], follow: bool, lines: int, previous: bool) -> int:
     """Print the logs of ranks of FILE; several are merged in the order of their times, each line with its rank.
 
-    TARGET: decode/17, decode, @node3, role:prefill, failed, all. Exit status: 1 when a log could not be read.
+    TARGET: decode/17, decode/0-7, decode, @node3, role:prefill, failed, all. Exit status: 1 when a log could not
+    be read.
     """
     if follow and previous:
         raise click.UsageError("--follow and --previous exclude each other: a previous run writes no more")

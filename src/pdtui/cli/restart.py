@@ -47,8 +47,8 @@ def command(
 ) -> int:
     """Restart ranks of FILE and wait until they are ready. A rank of a MoE group means its whole group.
 
-    TARGET: decode/17, decode, @node3, role:prefill, failed, all. A rank that was started by hand is taken over
-    when it or its group is named. Exit status: 1 when a target did not get there.
+    TARGET: decode/17, decode/0-7, decode, @node3, role:prefill, failed, all. A rank that was started by hand is
+    taken over when it or its group is named. Exit status: 1 when a target did not get there.
     """
     if override and not reason:
         raise UsageError("--override needs --reason")

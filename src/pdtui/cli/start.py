@@ -34,8 +34,8 @@ def command(
 ) -> int:
     """Start ranks of FILE that do not run, and wait until they are ready. Without a TARGET: all.
 
-    TARGET: decode/17, decode, @node3, role:prefill, failed, all. Exit status: 1 when a target did not get
-    there. Interrupted, the ranks are left as they are.
+    TARGET: decode/17, decode/0-7, decode, @node3, role:prefill, failed, all. Exit status: 1 when a target did not
+    get there. Interrupted, the ranks are left as they are.
     """
     if override and not reason:
         raise UsageError("--override needs --reason")

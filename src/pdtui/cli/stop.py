@@ -38,8 +38,8 @@ def command(
 ) -> int:
     """Stop ranks of FILE: TERM, KILL after the grace period, then check processes, ports and HBM.
 
-    TARGET: decode/17, decode, @node3, role:prefill, failed, all. A rank that was started by hand is stopped when
-    it or its group is named. Exit status: 1 when a target did not get there.
+    TARGET: decode/17, decode/0-7, decode, @node3, role:prefill, failed, all. A rank that was started by hand is
+    stopped when it or its group is named. Exit status: 1 when a target did not get there.
     """
 
     async def work(fleet: Fleet) -> int:

@@ -59,16 +59,21 @@ def left_as_they_are(
     if not unmeant:
         return {}
     if restarting or set(unmeant) >= set(ids):
-        names = ", ".join(f"{rank_id}{_pid(one)}" for rank_id, one in list(unmeant.items())[:4])
-        more = f" and {len(unmeant) - 4} more" if len(unmeant) > 4 else ""
-        raise ActionRefused(
-            f"{names}{more}: unmanaged, not started by pdtui; such a rank is stopped only when it is meant",
-            kind="unmanaged",
-            remedy="name the rank or its group, or say --unmanaged",
-        )
+        raise not_meant([f"{rank_id}{_pid(one)}" for rank_id, one in unmeant.items()])
     return {
         rank_id: f"unmanaged{_pid(one)}: left as it is, since nobody named it" for rank_id, one in unmeant.items()
     }
+
+
+def not_meant(names: Sequence[str]) -> ActionRefused:
+    """Return the refusal to touch ranks that were started by hand and that nobody meant."""
+    more = f" and {len(names) - 4} more" if len(names) > 4 else ""
+    return ActionRefused(
+        f"{', '.join(names[:4])}{more}: unmanaged, not started by pdtui;"
+        " such a rank is stopped only when it is meant",
+        kind="unmanaged",
+        remedy="name the rank or its group, or say --unmanaged",
+    )
 
 
 def _pid(one: Unmanaged) -> str:

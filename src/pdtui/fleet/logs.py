@@ -18,7 +18,7 @@ from pdtui.clock import Clock
 from pdtui.errors import AgentError, AgentLost
 from pdtui.fleet.handle import LogLine, LogView
 from pdtui.fleet.polling import closing
-from pdtui.fleet.snapshot import RankStatus
+from pdtui.fleet.snapshot import RankState, RankStatus
 from pdtui.readings.lines import LineSplitter
 from pdtui.readings.vllm_log import is_of, severity, stamp_of
 from pdtui.remote.interface import LogChunk, NodeAgent, NodeLink
@@ -66,7 +66,7 @@ def log_source(status: RankStatus, clock_offset: float) -> LogSource:
         status.log,
         status.run,
         clock_offset,
-        note=status.log_note,
+        note=status.log_note or ("" if status.state is RankState.STOPPED else "no log yet"),
         pids=frozenset(status.log_pids),
         dp_rank=int(number) if number.isdigit() else None,
     )
@@ -263,8 +263,9 @@ class _Follower:
         link = self._links.get(source.node)
         error = link.status.error if link is not None else None
         why = f": {clean_line(error.message)}" if error is not None else ""
+        lost = "" if link is not None and link.host_agent is not None else " is not connected"
         then = "the log goes on when it is back" if source.path else "whether there is a log is not known"
-        return f"{source.node} is not connected{why}; {then}"
+        return f"{source.node}{lost}{why}; {then}"
 
     def _turn_to(self, source: LogSource) -> None:
         """Begin with another log, visibly, when the rank has one."""

@@ -104,7 +104,7 @@ class Operation:
                 self._ranks[rank_id] = step
             if step.state == "skipped":
                 words.setdefault(step.detail, []).append(rank_id)
-        return "; ".join(f"{in_short(ids)} {detail}" for detail, ids in words.items())
+        return "; ".join(f"{in_short(ids)}: {detail}" for detail, ids in words.items())
 
     @staticmethod
     def _is_stopped(step: OperationStep) -> bool:

@@ -1,14 +1,18 @@
-"""Targets of commands: `decode/17`, `decode`, `@node3`, `role:prefill`, `failed`, `all`. Exact names only."""
+"""Targets of commands: `decode/17`, `decode/0-7`, `decode`, `@node3`, `role:prefill`, `failed`, `all`."""
 
 from __future__ import annotations
 
 import difflib
+import re
 from collections.abc import Iterable, Sequence
 
 from pdtui.errors import UsageError
 from pdtui.fleet.snapshot import RankState, RankStatus
 from pdtui.topology.model import Role, Topology
 from pdtui.topology.plan import Plan
+
+_SPAN = re.compile(r"(?P<group>[^/]+)/(?P<first>[0-9]{1,6})-(?P<last>[0-9]{1,6})")
+"""Ranks as `in_short` writes them: what a screen or the journal says can be given back."""
 
 
 def resolve(
@@ -38,6 +42,11 @@ def _one(target: str, topology: Topology, plan: Plan, ranks: Sequence[RankStatus
         return [rank.id for rank in plan.of_group(target)]
     if target in plan.by_id or any(rank.id == target for rank in ranks):
         return [target]
+    if span := _SPAN.fullmatch(target):
+        group, first, last = span["group"], int(span["first"]), int(span["last"])
+        ids = [f"{group}/{number}" for number in range(first, last + 1)] if last - first < len(plan.ranks) else []
+        if ids and plan.by_id.keys() >= set(ids):
+            return ids
     if target.startswith("@") and target[1:] in topology.nodes:
         return [rank.id for rank in plan.on_node(target[1:])]
     if target.startswith("role:") and target[5:] in tuple(Role):

@@ -8,6 +8,7 @@ import signal
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from textwrap import wrap
 from typing import TYPE_CHECKING
 
 from pdtui.errors import UsageError
@@ -50,10 +51,20 @@ async def apply(simulation: Simulation, spec: str) -> str:
         raise UsageError(f"{spec}: write {name} {fault.usage}") from None
 
 
+_SPEC_WIDTH = 34
+"""Columns of a fault's name and words in the table; longer ones have a line of their own."""
+
+
 def describe() -> str:
     """Return the table of all faults."""
-    width = max(len(f"{name} {fault.usage}") for name, fault in FAULTS.items())
-    return "\n".join(f"{name} {fault.usage}".ljust(width + 2) + fault.help for name, fault in FAULTS.items())
+    lines: list[str] = []
+    for name, fault in FAULTS.items():
+        spec = f"{name} {fault.usage}"
+        if len(spec) > _SPEC_WIDTH - 2:
+            lines.append(spec)
+            spec = ""
+        lines += wrap(fault.help, 118, initial_indent=spec.ljust(_SPEC_WIDTH), subsequent_indent=" " * _SPEC_WIDTH)
+    return "\n".join(lines)
 
 
 def _npu(simulation: Simulation, target: str) -> tuple[SimNode, int]:
@@ -172,7 +183,10 @@ async def _container(simulation: Simulation, words: Sequence[str]) -> str:
     name, verb, *rest = words
     node = simulation.node(name)
     if not node.machine.container:
-        raise UsageError(f"{name} has no container")
+        raise UsageError(
+            f"{name} has no container: this cluster's ranks run on the hosts themselves",
+            remedy="rehearse a file with runtime.container: pdtui demo FILE",
+        )
     done = await container.act(node.machine, node.processes, one([verb], *container.VERBS), *rest)
     return f"container {node.machine.container} of {name}: {verb} {done}".rstrip()
 

@@ -13,6 +13,7 @@ from textual.message import Message
 from textual.strip import Strip
 
 from pdtui.console.actions import bindings
+from pdtui.console.lines import wrap
 from pdtui.console.log_finder import LogFinder, first_in_run
 from pdtui.console.log_scan import SLICE
 from pdtui.console.look import Look
@@ -308,7 +309,8 @@ class LogView(LineView, can_focus=True):
             unfinished = LogLine(self.state.next_seq, 0.0, self.state.partial)
             strips = (strips + line_rows(unfinished, replace(self._drawing(), times=False)))[-height:]
         if not strips:
-            strips = [self.line().add(f" {self._nothing()}", self.look.styles.dim).strip(width)]
+            said = wrap(self._nothing(), width - 2)[:height]
+            strips = [self.line().add(f" {words}", self.look.styles.dim).strip(width) for words in said]
         elif self.state.error and len(strips) < height:
             strips.append(self.line().add(f" {self.state.error}", self.look.styles.warning).strip(width))
         status = self.status()
