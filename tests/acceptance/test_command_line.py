@@ -162,7 +162,10 @@ def test_twenty_starts_at_once_start_each_rank_once(cluster: Served) -> None:
 
     with ThreadPoolExecutor(20) as pool:
         results = list(pool.map(start, range(20)))
-    assert {done.returncode for done in results} == {0}, [done.stderr for done in results if done.returncode]
+    told = [done.stderr for done in results if done.returncode]
+    assert {done.returncode for done in results} <= {0, 1}, told
+    assert len(told) < 20
+    assert all("in another operator's hands" in words for words in told), told
     servers = [command for command in rank_processes(cluster.root) if "vllm serve" in command]
     assert len(servers) == 2, servers
     assert cluster.run("stop", "FILE", "p1").returncode == 0
@@ -180,6 +183,6 @@ def test_a_start_whose_console_was_killed_is_seen_and_stopped_by_the_next(cluste
     process.kill()
     process.wait()
     assert cluster.ranks()["p2/0"]["state"] in {"starting", "ready"}
-    done = cluster.run("stop", "FILE", "p2")
+    done = cluster.run("stop", "FILE", "p2", "--break-lease", "its console was killed")
     assert done.returncode == 0, done.stderr
     assert rank_processes(cluster.root) == []

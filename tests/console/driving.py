@@ -60,7 +60,10 @@ class Console:
 
     async def settle(self) -> None:
         """Let everything settle; the timers of the log too."""
-        await self.pilot.pause(0.3)
+        main = self.app.main
+        while main._log_timer is not None:  # The cursor has to rest on a rank before its log is fetched.
+            await self.pilot.pause(0.05)
+        main._poll_log()
         await self.pilot.pause()
 
     async def tick(self) -> None:

@@ -212,7 +212,7 @@ async def test_a_stranger_with_the_number_of_a_rank_is_left_alone(
     if keeper == "killed":
         await agent.run(Command(("kill", "-9", str(record.keeper))))
     await agent.run(Command(("kill", "-9", str(record.pid))))
-    await until(agent, cluster, lambda record: record.state is ProcessState.EXITED)
+    await until(agent, cluster, lambda record: record.state is ProcessState.EXITED and not record.processes)
     taken = await agent.run(
         Command((sys.executable, str(tmp_path / "take.py"), str(record.pid), leader), timeout=30)
     )
