@@ -17,7 +17,7 @@ import pytest
 from tests.acceptance.served import PDTUI, Served, rank_processes, serve
 from tests.support.processes import carrying
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(420), pytest.mark.xdist_group("clusters")]
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(420), pytest.mark.xdist_group("commands")]
 
 
 @pytest.fixture(scope="module")

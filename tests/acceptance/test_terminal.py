@@ -17,7 +17,7 @@ from tests.support.raw_terminal import RawTerminal
 from tests.support.required import skip_unless
 from tests.support.terminal import Terminal
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(420), pytest.mark.xdist_group("clusters")]
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(420), pytest.mark.xdist_group("terminals")]
 
 
 @pytest.fixture(scope="module")

@@ -20,7 +20,7 @@ from tests.support.processes import carrying
 from tests.support.required import skip_unless
 from tests.support.waiting import eventually
 
-pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("clusters")]
+pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("containers")]
 
 FILE = """
 pdtui: 1

@@ -29,7 +29,7 @@ from tests.support.netns import require_netns
 from tests.support.processes import carrying
 from tests.support.waiting import eventually
 
-pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("clusters")]
+pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("over-ssh")]
 
 SPEED = 10.0
 

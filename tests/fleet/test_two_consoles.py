@@ -16,7 +16,7 @@ from tests.fleet.cluster import DECODE, write_file
 from tests.fleet.test_over_ssh import Rack
 from tests.support.waiting import eventually
 
-pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("clusters")]
+pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("two-consoles")]
 
 BRIEF_LEASE = """
 import asyncio, sys

@@ -86,7 +86,7 @@ async def test_a_killed_demo_leaves_no_process(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.xdist_group("clusters")
+@pytest.mark.xdist_group("demos")
 async def test_ranks_come_up_and_can_be_broken(tmp_path: Path) -> None:
     root = tmp_path / "root"
     async with demo(tmp_path, "--serve", "--speed", "20", "--root", str(root)) as process:
@@ -134,7 +134,7 @@ async def test_the_faults_are_listed(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.xdist_group("clusters")
+@pytest.mark.xdist_group("demos")
 async def test_without_namespaces_ranks_are_known_by_their_node(tmp_path: Path) -> None:
     async with Simulation(CLUSTER, tmp_path / "sim", speed=FAST, isolate=False) as simulation:
         topology = load_checked(simulation.topology_path)
