@@ -224,7 +224,7 @@ def _killed(rank: str, end: RankExit) -> _Clue:
         "",
         f"killed by {name}, no error in its log",
         _KILLED,
-        "from outside, or by the kernel for want of memory: see dmesg",
+        "somebody killed it, or the kernel for want of memory: dmesg -T tells",
     )
 
 
@@ -232,8 +232,8 @@ def _swept(rank: str, end: RankExit) -> _Clue:
     """A rank whose keeper, container or node ended with it; nobody was left to write down how it did."""
     what, remedy = {
         "keeper": (
-            "ended together with its keeper or after it, so nobody knows how",
-            "kill -9, want of memory (dmesg -T), or the end of a login where KillUserProcesses is set",
+            "ended with its keeper, or after it: how is not recorded",
+            "look for a kill -9, want of memory (dmesg -T), or the end of a login under KillUserProcesses",
         ),
         "container": ("its container was stopped or restarted", "the engine's events say who did it, or why"),
         "machine": (
