@@ -23,6 +23,7 @@ import pytest
 
 from pdtui.cli.actions import confirm, dry_run, no_rank
 from pdtui.cli.ask import Printer, trace_line
+from pdtui.cli.live import OTHERS, settle_for
 from pdtui.cli.status import as_dict, as_text, healthy
 from pdtui.fleet.intents import StartRanks, StopRanks
 from pdtui.fleet.snapshot import Diagnosis, NodeState, NpuStatus, RankState
@@ -345,6 +346,34 @@ def test_ask_of_a_stopped_cluster_says_so(box: Box) -> None:
     assert (code, out) == (1, "")
     assert err.startswith("failed: ")
     assert "the cluster is STOPPED" in err
+
+
+async def test_silent_nodes_hold_up_only_what_is_done_on_them(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    cluster = Cluster(tmp_path)
+    cluster.nodes["node3"].stuck = cluster.nodes["node4"].stuck = True
+    async with cluster.fleet(settled=False) as fleet:
+
+        async def takes(*nodes: str) -> float:
+            began = cluster.clock.monotonic()
+            needed = frozenset(nodes) or None
+            await cluster.drive(settle_for(fleet, 8.0, npus=False, needed=needed), step=0.25)
+            return cluster.clock.monotonic() - began
+
+        assert await takes("node1", "node2") <= OTHERS + 0.5
+        assert capsys.readouterr().err == (
+            "no answer yet from node3, node4: not waited for, nothing is to be done there\n"
+        )
+        assert await takes("node1", "node3") >= 8.0
+        assert await takes() >= 8.0
+        assert capsys.readouterr().err.splitlines() == 2 * ["no answer within 8 s from node3, node4"]
+        for name in ("node3", "node4"):
+            cluster.nodes[name].stuck = False
+            cluster.nodes[name].cut()
+            cluster.nodes[name].restore()
+        assert await takes() <= 5.0
+        assert not capsys.readouterr().err
 
 
 async def test_status_text_and_json(tmp_path: Path) -> None:

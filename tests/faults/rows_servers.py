@@ -132,7 +132,11 @@ SERVERS = (
         "the container under a rank is restarted",
         "docker restart",
         switched("container node1 restart", "heal node1"),
-        (Shown("p/0", "failed"), Shown("node1", "connected")),
+        (
+            Shown("p/0", "failed", ("its container was stopped or restarted",)),
+            Shown("headline", says=("p/0 failed", "its container was stopped or restarted")),
+            Shown("node1", "connected"),
+        ),
         30.0,
     ),
     Row(

@@ -19,7 +19,7 @@ from pdtui.fleet.scope import duration, in_words
 from pdtui.fleet.serving import backend_states, serving_status
 from pdtui.fleet.snapshot import Diagnosis, NodeState, NodeStatus, NpuStatus, RankState, RankStatus
 from pdtui.fleet.store import Store, blank_rank
-from pdtui.fleet.targets import resolve
+from pdtui.fleet.targets import nodes_of, resolve
 from pdtui.readings.verdict import Reason, Verdict
 from pdtui.topology.model import Role
 from tests.fleet.cluster import ALL, DECODE, Cluster
@@ -80,6 +80,27 @@ def test_target_that_names_nothing_is_answered_with_the_nearest(cluster: Cluster
     with pytest.raises(UsageError) as error:
         resolve((target,), cluster.topology, cluster.plan)
     assert said in error.value.message
+
+
+@pytest.mark.parametrize(
+    ("targets", "groups", "nodes"),
+    [
+        (("all",), False, {"node1", "node2", "node3", "node4"}),
+        (("p2",), True, {"node2"}),
+        (("decode/0", "p1"), False, {"node1", "node3"}),
+        (("decode/0", "p1"), True, {"node1", "node3", "node4"}),
+        (("@node4",), False, {"node4"}),
+    ],
+)
+def test_nodes_of_targets_are_those_that_have_to_answer(
+    cluster: Cluster, targets: tuple[str, ...], groups: bool, nodes: set[str]
+) -> None:
+    assert nodes_of(targets, cluster.topology, cluster.plan, groups=groups) == nodes
+
+
+@pytest.mark.parametrize("targets", [(), ("p1", "failed"), ("old/0@node2",)])
+def test_targets_that_only_nodes_can_name_need_all_of_them(cluster: Cluster, targets: tuple[str, ...]) -> None:
+    assert nodes_of(targets, cluster.topology, cluster.plan, groups=True) is None
 
 
 def test_prefixes_are_no_targets(cluster: Cluster) -> None:

@@ -58,7 +58,7 @@ def command(
             narrate(f"failed: {answer.error} (the cluster is {serving.word})")
         return 1 if answer.error else 0
 
-    return with_fleet(file, work, read_only=True, npus=False)
+    return with_fleet(file, work, read_only=True, npus=False, targets=("all",))
 
 
 class Printer:

@@ -38,4 +38,4 @@ def command(file: Path, targets: tuple[str, ...], as_json: bool) -> int:
             click.echo("\n".join(columns(("RANK", "NODE", "FOLDER", "MISSING"), table)))
         return 0 if saved and not any(one.error for one in saved.values()) else 1
 
-    return with_fleet(file, work)
+    return with_fleet(file, work, targets=targets)

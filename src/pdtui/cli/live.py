@@ -6,7 +6,7 @@ import asyncio
 import getpass
 import socket
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Collection, Sequence
 from pathlib import Path
 
 import click
@@ -14,11 +14,15 @@ import click
 from pdtui.clock import SystemClock
 from pdtui.fleet.fleet import Fleet
 from pdtui.fleet.snapshot import NodeStatus
+from pdtui.fleet.targets import nodes_of
 from pdtui.topology.load import load_checked
 from pdtui.topology.planner import make_plan
 
 SETTLE = 20.0
 """Seconds that nodes have for their first answers: a connection takes up to ten."""
+
+OTHERS = 3.0
+"""Seconds, of these, that nodes have on which nothing is to be done; what is said of the service counts them."""
 
 
 def operator() -> str:
@@ -38,14 +42,18 @@ def with_fleet(
     wait: float = SETTLE,
     npus: bool = True,
     ready_deadline: float | None = None,
+    targets: Sequence[str] = (),
+    groups: bool = False,
 ) -> int:
-    """Load a file, watch its cluster until all nodes have answered (or `wait` seconds), and do `work`.
+    """Load a file, watch its cluster until its nodes have answered (or `wait` seconds), and do `work`.
 
-    `npus` waits for first NPU readings too; `ready_deadline` takes the place of the file's. Nodes that gave no
-    answer are named on stderr. Raises `FileError`.
+    With `targets` only their nodes are waited for that long (with `groups`, those of all of their MoE groups),
+    the others for a moment; without, all are. `npus` waits for first NPU readings too; `ready_deadline` takes the
+    place of the file's. Nodes that gave no answer are named on stderr. Raises `FileError`.
     """
     topology = load_checked(file)
     plan = make_plan(topology)
+    needed = nodes_of(targets, topology, plan, groups=groups)
 
     async def main() -> int:
         fleet = Fleet(
@@ -57,14 +65,35 @@ def with_fleet(
             ready_deadline=ready_deadline,
         )
         async with fleet:
-            if not await fleet.settled(wait, npus=npus):
-                narrate(f"not all nodes have answered within {wait:.0f} s")
+            await settle_for(fleet, wait, npus=npus, needed=needed)
             for node in fleet.snapshot.nodes:
                 if node.error:
                     narrate(node_trouble(node))
             return await work(fleet)
 
     return asyncio.run(main())
+
+
+async def settle_for(fleet: Fleet, wait: float, *, npus: bool, needed: Collection[str] | None) -> None:
+    """Wait for first answers, and say which nodes gave none though they had their time."""
+    if needed is None:
+        if not await fleet.settled(wait, npus=npus):
+            narrate(_unanswered(fleet, wait))
+        return
+    others = [name for name in fleet.topology.nodes if name not in needed]
+    all_here, all_there = await asyncio.gather(
+        fleet.settled(wait, npus=npus, nodes=needed),
+        fleet.settled(min(wait, OTHERS), npus=False, nodes=others),
+    )
+    if not all_here:
+        narrate(_unanswered(fleet, wait))
+    elif not all_there and (silent := ", ".join(fleet.silent())):
+        narrate(f"no answer yet from {silent}: not waited for, nothing is to be done there")
+
+
+def _unanswered(fleet: Fleet, wait: float) -> str:
+    silent = fleet.silent()
+    return f"no answer within {wait:.0f} s from {', '.join(silent) if silent else 'some NPUs'}"
 
 
 def narrate(message: str) -> None:

@@ -66,7 +66,7 @@ def command(file: Path, targets: tuple[str, ...], follow: bool, lines: int, prev
             return await _while_read(_follow(fleet, ids, lines, offsets))
         return await _print(fleet, ids, lines, offsets, previous=previous)
 
-    return with_fleet(file, work, read_only=True, npus=False)
+    return with_fleet(file, work, read_only=True, npus=False, targets=targets)
 
 
 async def _print(

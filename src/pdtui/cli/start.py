@@ -51,4 +51,4 @@ def command(
             actions.check_override(intent, await fleet.preview(intent))
         return await actions.carry_out(fleet, intent, as_json=as_json)
 
-    return with_fleet(file, work, ready_deadline=timeout)
+    return with_fleet(file, work, ready_deadline=timeout, targets=targets or ("all",), groups=True)

@@ -60,4 +60,4 @@ def command(
         intent = replace(intent, confirm=await actions.confirm(fleet, intent))
         return await actions.carry_out(fleet, intent, as_json=as_json)
 
-    return with_fleet(file, work)
+    return with_fleet(file, work, targets=targets)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from pathlib import Path
@@ -245,14 +245,16 @@ class Fleet:
                 subscription.outstanding = True
                 subscription.wake()
 
-    async def settled(self, timeout: float, *, npus: bool = True) -> bool:
-        """Wait until every node has given its first answers or an error; False when `timeout` came first.
+    async def settled(self, timeout: float, *, npus: bool = True, nodes: Collection[str] | None = None) -> bool:
+        """Wait until these nodes (all if None) have given first answers or an error; False when time ran out.
 
-        Of NPUs the first reading suffices (`poll_now` reads all); without `npus` none is waited for.
+        `timeout`: seconds. Of NPUs the first reading suffices (`poll_now` reads all); without `npus` none is
+        waited for.
         """
+        names = self._links if nodes is None else nodes
         try:
             async with self._clock.timeout(timeout):
-                await asyncio.gather(*(self._settle(name, npus) for name in self._links))
+                await asyncio.gather(*(self._settle(name, npus) for name in names))
         except TimeoutError:
             return False
         finally:
@@ -267,6 +269,14 @@ class Fleet:
             await first_of(self.store.changed(), self._clock.sleep(0.5))
         while not (link.failed or (self._watchers[name].answered and (not npus or self._has_reading(name)))):
             await first_of(self.store.changed(), self._clock.sleep(0.5))
+
+    def silent(self) -> Sequence[str]:
+        """Return the nodes that have said nothing yet: neither what runs there nor that it cannot be reached."""
+        return [
+            name
+            for name, watcher in self._watchers.items()
+            if not (watcher.answered or self._link_watchers[name].failed)
+        ]
 
     def _has_reading(self, name: str) -> bool:
         node = self.store.nodes[name]

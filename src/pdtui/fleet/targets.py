@@ -54,6 +54,23 @@ def _one(target: str, topology: Topology, plan: Plan, ranks: Sequence[RankStatus
     raise UsageError(f"no target {target!r}{_guess(target, topology, plan)}")
 
 
+def nodes_of(targets: Sequence[str], topology: Topology, plan: Plan, *, groups: bool) -> frozenset[str] | None:
+    """Return the nodes of the ranks that the targets name; with `groups`, of all of a MoE group that is touched.
+
+    None when nodes have to be asked first which ranks these are: those that have failed, and those that the file
+    does not have.
+    """
+    try:
+        ids = [] if "failed" in targets else resolve(targets, topology, plan)
+    except UsageError:
+        ids = []
+    if not ids:
+        return None
+    named = [plan.by_id[rank_id] for rank_id in ids]
+    whole = {rank.group for rank in named} if groups and topology.model.kind == "moe" else set[str]()
+    return frozenset(rank.node for rank in (*named, *(mate for mate in plan.ranks if mate.group in whole)))
+
+
 def _guess(target: str, topology: Topology, plan: Plan) -> str:
     if target in topology.nodes:
         return f"; did you mean '@{target}' (the ranks on that node)?"
