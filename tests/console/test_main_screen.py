@@ -256,6 +256,10 @@ async def test_a_changed_file_and_a_protected_cluster_are_announced() -> None:
     async with console(fleet, size=(160, 40)) as screen:
         assert "PROTECTED" in screen.lines()[0]
         assert "file changed on disk" in screen.lines()[0]
+        fleet.publish(replace(fleet.snapshot, file_broken="line 12: expected ','"))
+        await screen.pilot.pause()
+        assert "file broken on disk" in screen.lines()[0]
+        assert "changed" not in screen.lines()[0]
 
 
 async def test_events_and_metrics_and_findings_have_their_tabs() -> None:

@@ -153,6 +153,8 @@ PLACES = (
         (
             Shown("file", "changed"),
             Shown("event", "warning", ("changed on disk",)),
+            Shown("event", "error", ("broken on disk: line", "what was loaded stays")),
+            Shown("headline", says=("is broken on disk: line",)),
             Shown("command", "2", ("line",)),
             Shown("spare/0", "ready"),
         ),

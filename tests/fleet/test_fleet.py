@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from dataclasses import replace
 from pathlib import Path
 
@@ -307,6 +308,36 @@ async def test_file_that_changes_on_disk_is_announced_not_loaded(cluster: Cluste
         (tmp_path / "cluster.yaml").write_text(before)
         await cluster.clock.advance(3)
         assert not fleet.snapshot.file_changed
+
+
+async def test_file_that_is_broken_on_disk_is_announced_with_the_line(cluster: Cluster, tmp_path: Path) -> None:
+    path = tmp_path / "cluster.yaml"
+    async with cluster.fleet() as fleet:
+        await cluster.drive(fleet.wait(await fleet.submit(StartRanks(ALL))))
+        before = path.read_text()
+
+        async def shown(text: str, error: str) -> None:
+            path.write_text(text)
+            for _ in range(200):  # The file is read in a thread, which knows nothing of our clock.
+                await cluster.clock.advance(1)
+                if error in fleet.snapshot.file_broken and bool(error) == bool(fleet.snapshot.file_broken):
+                    return
+                await asyncio.sleep(0.02)
+            raise AssertionError((error, fleet.snapshot.file_broken))
+
+        await shown(before.replace("groups:", "groups: [", 1), "line 2")
+        assert fleet.snapshot.file_changed
+        assert fleet.plan is cluster.plan
+        assert fleet.snapshot.headline is not None
+        assert fleet.snapshot.headline.message.startswith("cluster.yaml is broken on disk: line 2")
+        assert [e.message[:22] for e in fleet.snapshot.events if e.severity == "error"] == [
+            "broken on disk: line 2"
+        ]
+        await shown(before.replace("dp_size: 4", "dp_size: 5"), "5 ranks cannot be spread")
+        await shown(before.replace("40000", "30000"), "")
+        assert fleet.snapshot.file_changed
+        assert fleet.snapshot.headline is None
+        assert fleet.snapshot.events[-1].message == "no longer broken on disk"
 
 
 async def test_hung_agent_delays_no_other_node(cluster: Cluster) -> None:

@@ -95,7 +95,7 @@ def test_target_that_names_nothing_is_answered_with_the_nearest(cluster: Cluster
 def test_nodes_of_targets_are_those_that_have_to_answer(
     cluster: Cluster, targets: tuple[str, ...], groups: bool, nodes: set[str]
 ) -> None:
-    assert nodes_of(targets, cluster.topology, cluster.plan, groups=groups) == nodes
+    assert nodes_of(targets, cluster.topology, cluster.plan, groups=groups) == frozenset(nodes)
 
 
 @pytest.mark.parametrize("targets", [(), ("p1", "failed"), ("old/0@node2",)])

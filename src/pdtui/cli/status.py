@@ -191,7 +191,9 @@ def as_text(snapshot: Snapshot) -> list[str]:
     ]
     if snapshot.headline is not None:
         lines.append(snapshot.headline.message)
-    if snapshot.file_changed:
+    if snapshot.file_broken:
+        lines.append(f"the file has changed on disk and is broken: {snapshot.file_broken}")
+    elif snapshot.file_changed:
         lines.append("the file has changed on disk since it was loaded")
     lines += [f"in other hands: {lease_words(lease, snapshot.made_at)}" for lease in snapshot.leases]
     lines += ["", *columns(("NODE", "HOST", "STATE", "NPUS", "HBM", "MAX C", "NOTE"), _node_rows(snapshot.nodes))]

@@ -71,7 +71,9 @@ def _header_right(
 ) -> Line:
     styles = look.styles
     line = Line(look.glyphs.ellipsis)
-    if snapshot.file_changed:
+    if snapshot.file_broken:
+        line.add(S.file_broken, styles.failed).add("  ")
+    elif snapshot.file_changed:
         line.add(S.file_changed, styles.warning).add("  ")
     if read_only:
         line.add(S.read_only, styles.read_only).add("  ")

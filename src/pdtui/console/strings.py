@@ -99,6 +99,7 @@ class Strings:
     read_only: str = " READ-ONLY "
     protected: str = " PROTECTED "
     file_changed: str = "file changed on disk"
+    file_broken: str = "file broken on disk"
     go_there: str = "enter: go there"
 
     # areas

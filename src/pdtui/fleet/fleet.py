@@ -6,7 +6,6 @@ Implements everything of `fleet.handle.FleetHandle` on that loop; `engine` puts 
 from __future__ import annotations
 
 import asyncio
-import hashlib
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
@@ -19,6 +18,7 @@ from pdtui.errors import ConnectError, UsageError
 from pdtui.fleet.crew import Crew
 from pdtui.fleet.diagnosis import Diagnostician
 from pdtui.fleet.evidence import Saved
+from pdtui.fleet.file_watch import FileWatch
 from pdtui.fleet.handle import LogLine, LogView
 from pdtui.fleet.intents import Intent, Preview
 from pdtui.fleet.journal import Journal, default_dir
@@ -42,9 +42,6 @@ from pdtui.topology.plan import Plan
 
 if TYPE_CHECKING:
     from pdtui.proxy.embedded import EmbeddedProxy
-
-FILE_INTERVAL = 2.0
-"""Seconds between two looks at the topology file."""
 
 RESTART_PAUSE = 5.0
 """Seconds before a part of the engine that broke begins again."""
@@ -99,7 +96,6 @@ class Fleet:
         self._stack = AsyncExitStack()
         self._tasks: list[asyncio.Task[None]] = []
         self._subscriptions: tuple[Subscription, ...] = ()
-        self._file_state: tuple[int, int] | None = None
 
     async def __aenter__(self) -> Self:
         """Connect to the nodes and begin to watch; returns at once."""
@@ -188,7 +184,7 @@ class Fleet:
     def _begin_tasks(self) -> None:
         parts: dict[str, Callable[[], Awaitable[None]]] = {
             "snapshots": self.store.run,
-            "file": self._watch_file,
+            "file": FileWatch(self.topology, self.store, clock=self._clock).run,
             "logs": self._logs.run,
         }
         for name in self._links:
@@ -392,18 +388,3 @@ class Fleet:
 
     def _note_ready(self, rank_id: str, seconds: float) -> None:
         self._journal.write("ready", rank=rank_id, seconds=seconds)
-
-    async def _watch_file(self) -> None:
-        while True:
-            await self._clock.sleep(FILE_INTERVAL)
-            try:
-                seen = self.topology.path.stat()
-                state = (seen.st_mtime_ns, seen.st_size)
-                if state != self._file_state:
-                    self._file_state = state
-                    digest = hashlib.sha256(self.topology.path.read_bytes()).hexdigest()
-                    self.store.set_file_changed(digest != self.topology.digest)
-            except OSError:
-                self._file_state = (
-                    None  # Editors replace files; a file that is gone for good changes nothing here.
-                )

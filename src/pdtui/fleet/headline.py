@@ -29,6 +29,13 @@ def make_headline(
     )
 
 
+def broken_file(name: str, error: str) -> Headline | None:
+    """Return what to say of a topology file that was broken since it was loaded: the last of all troubles."""
+    if not error:
+        return None
+    return Headline(f"{name} is broken on disk: {error}; what was loaded stays", "", "warning")
+
+
 def _carrying(nodes: Sequence[NodeStatus], ranks: Sequence[RankStatus]) -> Sequence[NodeStatus]:
     """Return all nodes when one with ranks cannot be reached; idle ones alone hide no other trouble."""
     gone = {node.name for node in _gone(nodes)}

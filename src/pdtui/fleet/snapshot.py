@@ -381,6 +381,8 @@ class Snapshot:
     groups: tuple[GroupStatus, ...] = ()
     file_changed: bool = False
     """The topology file on disk is no longer the one that was loaded."""
+    file_broken: str = ""
+    """The first error of the changed file, because of which no command would load it: `line 12: ...`."""
 
     def node(self, name: str) -> NodeStatus | None:
         """Return a node by name."""

@@ -14,7 +14,7 @@ from typing import Any, Literal
 
 from pdtui.clock import Clock
 from pdtui.fleet.groups import group_statuses
-from pdtui.fleet.headline import make_headline
+from pdtui.fleet.headline import broken_file, make_headline
 from pdtui.fleet.leases import lease_words, merged
 from pdtui.fleet.serving import serving_status
 from pdtui.fleet.snapshot import (
@@ -69,6 +69,7 @@ class Store:
         self._troubled: set[str] = set()
         """NPUs (`node/id`) that an event has called not healthy."""
         self._file_changed = False
+        self._file_broken = ""
         self._leases: dict[str, Sequence[Lease]] = {}
         self._other_hands: dict[str, LeaseStatus] = {}
         self._dirty = asyncio.Event()
@@ -169,6 +170,16 @@ class Store:
             if changed:
                 self.event("warning", str(self._topology.path.name), "changed on disk; not loaded")
 
+    def set_file_broken(self, error: str) -> None:
+        """Say for which error the file on disk could not be loaded; empty: it could."""
+        if error != self._file_broken:
+            self._file_broken = error
+            name = str(self._topology.path.name)
+            if error:
+                self.event("error", name, f"broken on disk: {error}; what was loaded stays")
+            else:
+                self.event("good", name, "no longer broken on disk")
+
     def event(self, severity: Severity, subject: str, message: str) -> None:
         """Add an event."""
         self._events.append(Event(self._clock.wall(), severity, subject, message))
@@ -216,12 +227,14 @@ class Store:
             nodes=nodes,
             ranks=ranks,
             serving=serving_status(self._topology, planned, previous, now),
-            headline=make_headline(nodes, ranks, groups),
+            headline=make_headline(nodes, ranks, groups)
+            or broken_file(self._topology.path.name, self._file_broken),
             groups=groups,
             operations=operations,
             leases=tuple(self._other_hands.values()),
             events=tuple(self._events),
             file_changed=self._file_changed,
+            file_broken=self._file_broken,
         )
 
     def _node_event(self, old: NodeStatus, new: NodeStatus) -> None:

@@ -61,6 +61,12 @@ def load_bytes(data: bytes, path: Path) -> Loaded:
     return Loaded(topology, _findings(problems, document))
 
 
+def first_error(data: bytes, path: Path) -> str:
+    """Return the first error of what would be read from `path`, `line 12: message`; empty when it would load."""
+    errors = load_bytes(data, path).errors
+    return f"line {errors[0].line}: {errors[0].message}" if errors else ""
+
+
 def load_checked(path: Path | str) -> Topology:
     """Return the topology of a file without errors. Raises `FileError` that lists them."""
     loaded = load(path)
