@@ -259,6 +259,26 @@ def test_interrupted_start_leaves_ranks_and_says_so(box: Box) -> None:
     assert box.run("stop", "FILE", "p")[0] == 0
 
 
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
+def test_ended_start_holds_no_lease_and_has_an_end_in_the_journal(box: Box, number: signal.Signals) -> None:
+    (box.folder / "bin" / "vllm").write_text("#!/bin/sh\nexec sleep 1000\n")
+    process = box.begin("start", "FILE", "p")
+    assert process.stderr is not None
+    for line in process.stderr:
+        if "p/0" in line:
+            break
+    process.send_signal(number)
+    _, err = process.communicate(timeout=30)
+    assert process.returncode == 128 + number
+    assert "start cancelled: p/0" in err
+    assert box.run("stop", "FILE", "p")[0] == 0
+    words = box.run("journal", "FILE", "-n", "4")[1]
+    assert "start ended: cancelled" in words
+    code, _, err = box.run("stop", "FILE", "p")
+    assert code == 0
+    assert "TERM to" not in err
+
+
 def test_start_that_takes_too_long_exits_1_and_leaves_it(box: Box) -> None:
     (box.folder / "bin" / "vllm").write_text("#!/bin/sh\nexec sleep 1000\n")
     code, out, _ = box.run("start", "FILE", "p", "--timeout", "2")

@@ -16,7 +16,7 @@ from pathlib import Path
 import click
 
 from pdtui.cli import options
-from pdtui.cli.live import narrate, operator
+from pdtui.cli.live import narrate, operator, run
 from pdtui.clock import SystemClock
 from pdtui.errors import AgentError, RemoteError, UsageError
 from pdtui.fleet.commands import Commands, Place, places
@@ -100,7 +100,7 @@ def command(
                 await commands.close()
 
     try:
-        return asyncio.run(main())
+        return run(main)
     except asyncio.CancelledError:
         narrate("interrupted; what still ran is ended there")
         return INTERRUPTED

@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import asyncio
 import getpass
+import os
+import signal
 import socket
 import time
-from collections.abc import Awaitable, Callable, Collection, Sequence
+from collections.abc import Awaitable, Callable, Collection, Coroutine, Sequence
+from functools import partial
 from pathlib import Path
 
 import click
 
 from pdtui.clock import SystemClock
+from pdtui.console.signals import ended_by_signals
 from pdtui.fleet.fleet import Fleet
 from pdtui.fleet.snapshot import NodeStatus
 from pdtui.fleet.targets import nodes_of
@@ -23,6 +27,9 @@ SETTLE = 20.0
 
 OTHERS = 3.0
 """Seconds, of these, that nodes have on which nothing is to be done; what is said of the service counts them."""
+
+END_GRACE = 10.0
+"""Seconds that a command has after SIGTERM or SIGHUP to let go of what it holds."""
 
 
 def operator() -> str:
@@ -71,7 +78,50 @@ def with_fleet(
                     narrate(node_trouble(node))
             return await work(fleet)
 
-    return asyncio.run(main())
+    return run(main)
+
+
+def run(main: Callable[[], Coroutine[None, None, int]]) -> int:
+    """Run a command to its exit status; SIGTERM and SIGHUP cancel it as Ctrl-C does, status 128 and their number.
+
+    So the end of a login, or a script's timeout, leaves no lease and no journal entry without its end. What is
+    ignored (nohup) stays ignored. Raises `asyncio.CancelledError` after Ctrl-C.
+    """
+    got: list[int] = []
+    wake: list[Callable[[], object]] = []
+    terminals = [number for number in (1, 2) if os.isatty(number)]
+
+    def end(status: int) -> None:
+        got.append(status)
+        if status == 128 + signal.SIGHUP:
+            _silence(terminals)
+        for call in wake:
+            call()
+
+    async def cancellable() -> int:
+        loop, task = asyncio.get_running_loop(), asyncio.current_task()
+        if task is not None:
+            wake.append(partial(loop.call_soon_threadsafe, task.cancel))
+        try:
+            return await main()
+        finally:
+            wake.clear()
+
+    with ended_by_signals(end, grace=END_GRACE):
+        try:
+            status = asyncio.run(cancellable())
+        except asyncio.CancelledError:
+            if not got:
+                raise
+    return got[0] if got else status
+
+
+def _silence(terminals: list[int]) -> None:
+    """Write to nowhere what went to a terminal that is gone: its errors must not keep the end from its work."""
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    for number in terminals:
+        os.dup2(nowhere, number)
+    os.close(nowhere)
 
 
 async def settle_for(fleet: Fleet, wait: float, *, npus: bool, needed: Collection[str] | None) -> None:

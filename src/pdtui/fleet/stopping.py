@@ -11,7 +11,7 @@ from pdtui.fleet.by_hand import stop_by_hand, unmanaged_among
 from pdtui.fleet.crew import Crew
 from pdtui.fleet.draining import DRAINING, drain
 from pdtui.fleet.operations import Operation
-from pdtui.fleet.snapshot import NodeStatus, NpuStatus
+from pdtui.fleet.snapshot import ALIVE_STATES, NodeStatus, NpuStatus
 from pdtui.fleet.strangers import Unmanaged
 from pdtui.remote.interface import NodeAgent, ProcessInfo, RankRecord, StopResult
 
@@ -58,13 +58,14 @@ class Stopping:
         operation = self._operation
         # Kept here: a rank that the file does not have is forgotten as soon as it has ended.
         self._nodes = {rank_id: self._crew.store.ranks[rank_id].node for rank_id in ids}
+        words = self._whom(ids)
         watchers = {rank_id: self._crew.watcher_of(rank_id) for rank_id in ids}
         for rank_id, watcher in watchers.items():
             watcher.begin_stop(rank_id)
         self._crew.store.publish()  # Out of the proxy's rotation before they are told.
         try:
             await drain(self._crew, operation, ids, self._drain)
-            operation.phase(PHASE, "running", f"TERM to {len(ids)}, KILL after {self._grace:.0f} s")
+            operation.phase(PHASE, "running", words)
             await self._carry_out(ids)
         except asyncio.CancelledError:
             self._left(ids)
@@ -73,6 +74,13 @@ class Stopping:
             for rank_id, watcher in watchers.items():
                 watcher.end_stop(rank_id)
         await self._see()
+
+    def _whom(self, ids: Sequence[str]) -> str:
+        """Say how many are told to end; of what does not seem to run the nodes are only asked."""
+        alive = sum(self._crew.store.ranks[rank_id].state in ALIVE_STATES for rank_id in ids)
+        if not alive:
+            return "none seems to run: asking the nodes"
+        return f"TERM to {alive}, KILL after {self._grace:.0f} s"
 
     async def _carry_out(self, ids: Sequence[str]) -> None:
         operation = self._operation
