@@ -226,3 +226,10 @@ def test_check_of_a_large_file_starts_and_ends_in_a_second_of_cpu(tmp_path: Path
     assert pdtui("check", file).returncode == 0
     after = os.times()
     assert after.children_user + after.children_system - before.children_user - before.children_system < 1.0
+
+
+@pytest.mark.parametrize("words", [("--read-only", "good.yaml"), ("good.yaml", "--read-only")])
+def test_options_of_the_console_stand_before_the_file_or_after_it(folder: Path, words: tuple[str, ...]) -> None:
+    done = pdtui(*words, cwd=folder)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr.startswith("pdtui: the console needs a terminal")

@@ -36,6 +36,10 @@ COMMANDS = {
 """Name -> help; the module is `pdtui.cli.<name>`, the click command in it is `command`."""
 
 
+OWN_OPTIONS = ("--version", "-h", "--help")
+"""What stands before a command; all other options belong to one."""
+
+
 class LazyGroup(click.Group):
     """A group that imports a command's module when the command is used."""
 
@@ -55,6 +59,12 @@ class LazyGroup(click.Group):
         """List the commands without importing them."""
         with formatter.section("Commands"):
             formatter.write_dl(list(COMMANDS.items()))
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Take options before a file for those of `console`: `pdtui --read-only FILE`."""
+        if args and args[0].startswith("-") and args[0] not in OWN_OPTIONS and COMMANDS.keys().isdisjoint(args):
+            args = ["console", *args]
+        return super().parse_args(ctx, args)
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]
