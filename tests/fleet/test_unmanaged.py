@@ -32,7 +32,7 @@ def server(rank: RankPlan, *words: str, pid: int = 0, output: str = "serve.log")
     """Return the process of a rank that was started by hand as the plan has it, but for `words`."""
     pid = pid or PIDS[rank.id]
     argv = (PYTHON, "/usr/local/bin/vllm", *rank.argv[1:], *words)
-    path = f"/root/{output}"
+    path = f"/home/op/{output}"
     return ProcessInfo(
         pid,
         9,
@@ -88,7 +88,7 @@ async def test_cluster_that_was_started_by_hand_serves_and_the_way_to_take_it_ov
         assert (fleet.snapshot.serving.prefill_ready, fleet.snapshot.serving.decode_ready) == (2, 4)
         rank = fleet.store.ranks["decode/3"]
         assert (rank.pid, rank.by, rank.started, rank.health) == (210, "alice", STARTED, "200")
-        assert (rank.difference, rank.log) == ((), "/root/serve.log")
+        assert (rank.difference, rank.log) == ((), "/home/op/serve.log")
         assert rank.log_note.startswith("shared by 2 ranks")
         assert rank.log_pids == (210, 211, 212)
         assert fleet.store.ranks["p1/0"].log_pids == ()
@@ -106,7 +106,7 @@ async def test_rank_is_seen_before_it_listens_with_its_stage_from_a_shared_log(c
     node = cluster.nodes["node3"]
     put(cluster, "decode/0", serving=False)
     put(cluster, "decode/1", serving=False)
-    node.append("/root/serve.log", b"(Worker pid=212) INFO 11-30 12:00:00 [m.py:1] Starting to load model\n")
+    node.append("/home/op/serve.log", b"(Worker pid=212) INFO 11-30 12:00:00 [m.py:1] Starting to load model\n")
     async with cluster.fleet() as fleet:
         assert cluster.states(fleet)["decode/0"] is RankState.UNMANAGED
         assert fleet.snapshot.serving.word == "STARTING"
@@ -167,7 +167,11 @@ async def test_only_a_listener_is_known(cluster: Cluster) -> None:
 @pytest.mark.parametrize(
     ("output", "words", "path"),
     [
-        (Output("deleted", "/proc/100/fd/1", "/root/a.log (deleted)", "1:2"), "/root/a.log was deleted", "/proc"),
+        (
+            Output("deleted", "/proc/100/fd/1", "/home/op/a.log (deleted)", "1:2"),
+            "/home/op/a.log was deleted",
+            "/proc",
+        ),
         (Output("pipe", "", "pipe:[5]", "0:5"), "a pipe", ""),
         (Output("tty", "", "/dev/pts/3", "0:6"), "a terminal (/dev/pts/3)", ""),
         (Output("null", "", "/dev/null", "0:7"), "/dev/null", ""),
@@ -194,7 +198,7 @@ async def test_shared_log_is_filtered_as_far_as_its_lines_say_whose_they_are(clu
     put(cluster, "decode/0")
     put(cluster, "decode/1")
     cluster.nodes["node3"].append(
-        "/root/serve.log",
+        "/home/op/serve.log",
         b"(APIServer pid=200) INFO 11-30 12:00:00 [a.py:1] zero\n"
         b"(APIServer pid=210) INFO 11-30 12:00:00 [a.py:1] one\n"
         b"(EngineCore_DP1 pid=77) ERROR 11-30 12:00:00 [a.py:1] one's dead engine\n"
@@ -323,7 +327,7 @@ async def test_other_programs_and_other_clusters_are_foreign_and_never_stopped(c
         assert all(word in shown for word in ("pid 500, of bob", "train.py", "rival:decode/7", "NPU 12: 29.3 GB"))
         with pytest.raises(ActionRefused) as refused:
             await cluster.drive(fleet.submit(StartRanks(("p1/0",))))
-        assert "rival:decode/7 of another cluster" in refused.value.message
+        assert "decode/7 of cluster rival" in refused.value.message
         await act(cluster, fleet, StopRanks(ALL, unmanaged=ALL))
         assert {info.pid for info in node.strangers} == {500, 600, 700, 800}
 

@@ -69,7 +69,7 @@ async def test_host_and_container_cannot_be_mixed_up(contained: Simulation) -> N
     script = (
         "for tool in npu-smi hccn_tool docker; do command -v $tool; done;"
         f"ls {node.folder}/root {node.folder}/usr {node.folder}/etc; "
-        "hostname; cat /etc/hostname; echo $$ > /root/pid; sleep 1000 >/dev/null 2>&1 & echo $! > /root/sleep; "
+        "hostname; cat /etc/hostname; echo $$ > ~/pid; sleep 1000 >/dev/null 2>&1 & echo $! > ~/sleep; "
         "readlink /proc/1/exe; echo kept > " + f"{contained.state_dir}/kept; echo lost > /tmp/lost"
     )
     done = await run(contained, f"{INSIDE}sh -c '{script}'")
@@ -78,7 +78,7 @@ async def test_host_and_container_cannot_be_mixed_up(contained: Simulation) -> N
     assert hostname == again == node.machine.container_hostname != node.name
     assert program.endswith("sleep")
     # Its files and pids are not the host's, but for what is mounted.
-    done = await run(contained, f"ls /root/sleep /tmp/lost; cat {contained.state_dir}/kept; hostname")
+    done = await run(contained, f"ls ~/sleep /tmp/lost; cat {contained.state_dir}/kept; hostname")
     assert str(done.stdout).split() == ["kept", "node1"]
     inner = (node.folder / "containers" / "vllm-ascend" / "root" / "sleep").read_text().strip()
     outer = str((await run(contained, "pgrep -fx 'sleep 1000'")).stdout).strip()
@@ -104,7 +104,7 @@ async def test_the_engine_stops_freezes_and_replaces_it(contained: Simulation) -
     async def refusal() -> str:
         return str((await run(contained, INSIDE + "true")).stderr)
 
-    await run(contained, INSIDE + "sh -c 'touch /root/layer; sleep 1000 >/dev/null 2>&1 & exit 0'")
+    await run(contained, INSIDE + "sh -c 'touch ~/layer; sleep 1000 >/dev/null 2>&1 & exit 0'")
     assert "Up 2 hours" in str((await run(contained, "docker ps")).stdout)
     await contained.fault("container node1 pause")
     assert await status() == "paused"
@@ -119,11 +119,11 @@ async def test_the_engine_stops_freezes_and_replaces_it(contained: Simulation) -
     assert "is not running" in await refusal()
     assert (await run(contained, "pgrep -fx 'sleep 1000'")).exit_status == 1
     await run(contained, "docker start vllm-ascend")
-    assert (await run(contained, INSIDE + "cat /root/layer")).exit_status == 0
+    assert (await run(contained, INSIDE + "sh -c 'cat ~/layer'")).exit_status == 0
     await contained.fault("container node1 remove")
     assert "No such container" in await refusal()
     await contained.fault("container node1 create no-state")
-    assert (await run(contained, INSIDE + "cat /root/layer")).exit_status == 1
+    assert (await run(contained, INSIDE + "sh -c 'cat ~/layer'")).exit_status == 1
     await run(contained, f"{INSIDE}sh -c 'mkdir -p {contained.state_dir}; touch {contained.state_dir}/inside'")
     assert (await run(contained, f"ls {contained.state_dir}/inside")).exit_status != 0
     await contained.fault("heal node1")
