@@ -170,6 +170,65 @@ async def test_stop_on_a_node_that_stays_away_fails_in_the_end_and_says_so(clust
         assert "is unreachable" in steps(done)["p1/0"][1]
 
 
+@pytest.mark.parametrize("losing", ["request", "answer"])
+async def test_start_goes_on_when_a_connection_that_broke_is_back(
+    cluster: Cluster, losing: Literal["request", "answer"]
+) -> None:
+    async with cluster.fleet() as fleet:
+        node = cluster.node_of("p1/0")
+        node.losing = losing
+        operation = await fleet.submit(StartRanks(("p1/0",)))
+        await cluster.until(
+            lambda: "goes on when node1 is back" in steps(fleet.store.operations[operation])["p1/0"][1]
+        )
+        done = await cluster.drive(fleet.wait(operation))
+        assert done.state == "done", done.error
+        assert steps(done)["p1/0"][1].startswith("ready after")
+        assert len(node.starts) == 1
+
+
+async def test_rank_that_died_while_its_node_was_away_is_not_started_twice(cluster: Cluster) -> None:
+    node = cluster.node_of("p1/0")
+    node.behaviour = lambda _spec: Behaviour(dies_after=0.5)
+    async with cluster.fleet() as fleet:
+        node.losing = "answer"
+        done = await start(cluster, fleet, ("p1/0",))
+        assert done.state == "failed"
+        assert steps(done)["p1/0"][1].startswith("exit 1")
+        assert len(node.starts) == 1
+
+
+async def test_start_on_a_node_that_stays_away_fails_in_the_end_and_says_so(cluster: Cluster) -> None:
+    async with cluster.fleet() as fleet:
+        node = cluster.node_of("p1/0")
+        node.launch_takes = 3.0
+        operation = await fleet.submit(StartRanks(("p1/0",)))
+        await cluster.clock.advance(1)
+        node.cut()
+        took = await cluster.until(lambda: fleet.store.operations[operation].state != "running", limit=100)
+        assert took >= 55
+        words = steps(fleet.store.operations[operation])["p1/0"][1]
+        assert "is unreachable" in words
+        assert "it may have been started" in words
+
+
+async def test_start_does_not_go_on_where_another_console_has_taken_over_meanwhile(cluster: Cluster) -> None:
+    async with cluster.fleet(by="ann@desk") as ann, cluster.fleet(by="bob@home") as bob:
+        node = cluster.node_of("p1/0")
+        node.losing = "request"
+        begun = await ann.submit(StartRanks(("p1/0",)))
+        await cluster.until(lambda: node.links[0].host_agent is None)
+        node.links[0].block(True)
+        await cluster.clock.advance(1.5)
+        node.reboot()  # Leases of the boot before do not count: nothing there tells ann's console any more.
+        node.behaviour = lambda _spec: Behaviour(ready_after=40.0)
+        other = await cluster.drive(bob.submit(StartRanks(("p1/0",))))
+        node.links[0].block(False)
+        done = await cluster.drive(ann.wait(begun))
+        assert "bob@home starts group p1 on node1" in steps(done)["p1/0"][1]
+        assert (await cluster.drive(bob.wait(other))).state == "done"
+
+
 async def test_unmanaged_rank_is_neither_started_nor_stopped(cluster: Cluster) -> None:
     cluster.nodes["node1"].listeners.append(Listener("192.0.0.1", 7100, 99, "vllm serve"))
     async with cluster.fleet() as fleet:

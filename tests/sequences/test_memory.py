@@ -99,8 +99,8 @@ def _shows_what_was(patch: pytest.MonkeyPatch) -> None:
 
 
 def _takes_a_stop_for_a_crash(patch: pytest.MonkeyPatch) -> None:
-    def note(self: RankMemory, record: RankRecord | None) -> None:
-        honest(self, record and replace(record, stop_requested=False))
+    def note(self: RankMemory, record: RankRecord | None, at: float) -> None:
+        honest(self, record and replace(record, stop_requested=False), at)
 
     honest = RankMemory.take_record
     patch.setattr(RankMemory, "take_record", note)

@@ -76,6 +76,12 @@ class Truth:
                 if cluster == self.cluster:
                     self.of(name, rank).add(now, self._fact(node, rank, runs[-1], now))
 
+    def note(self, name: str, run: Run, now: float) -> None:
+        """Note what holds of one rank at a moment between two looks: it answers."""
+        rank = run.record.rank
+        if run.record.cluster == self.cluster:
+            self.of(name, rank).add(now, self._fact(self.nodes[name], rank, run, now))
+
     def of(self, node: str, rank: str) -> History:
         """Return the history of a rank on a node."""
         return self.histories.setdefault((node, rank), History())

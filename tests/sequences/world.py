@@ -7,6 +7,7 @@ import json
 from collections.abc import Coroutine, Mapping, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -87,6 +88,10 @@ class World:
         self._incarnations = 0
         for node in self.nodes.values():
             self._add_neighbours(node)
+            node.on_http = partial(self._answers, node.name)
+
+    def _answers(self, name: str, run: Run) -> None:
+        self.truth.note(name, run, self.now)
 
     def _add_neighbours(self, node: MemoryNode) -> None:
         """Put ranks of another cluster there, under the same names."""

@@ -92,6 +92,8 @@ class MemoryNode:
     """The next start or stop ends its connection: before it got there, or before its answer came back."""
     disk_error: AgentError | None = None
     """Why no record can be written."""
+    on_http: Callable[[Run], None] | None = None
+    """Called before a rank answers over HTTP."""
 
     def __post_init__(self) -> None:
         self.table = ProcessTable()
@@ -375,6 +377,8 @@ class MemoryNode:
         for runs in self.ranks.runs.values():
             run = runs[-1]
             if run.record.api_port == port and self._ready(run):
+                if self.on_http is not None:
+                    self.on_http(run)
                 if run.behaviour.health is None:
                     return HttpReply(None, error="timeout")
                 if path == "/metrics":

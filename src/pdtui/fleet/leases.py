@@ -49,7 +49,7 @@ class Hold:
         """Leases of others that were broken for it."""
         self.missing: dict[str, str] = {}
         """Nodes on which it could not be taken, and why."""
-        self._round: asyncio.Future[list[LeaseResult | None]] | None = None
+        self._asking: set[asyncio.Future[LeaseResult | None]] = set()
 
     @property
     def id(self) -> str:
@@ -66,26 +66,40 @@ class Hold:
 
     async def lost(self) -> str:
         """Renew it once; return who has ended it and why, empty while it is held."""
-        # Shielded: a request that was given up half-way could bring back what is released meanwhile.
-        self._round = asyncio.gather(*(self._renew(node) for node in self._ranks))
-        for result in await asyncio.shield(self._round):
+        for result in await asyncio.gather(*(self._renew(node) for node in self._ranks)):
             end = next((lease.end for lease in result.leases if lease.end), None) if result else None
             if end is not None:
                 return end_words(end)
         return ""
 
+    async def lost_on(self, node: str) -> str:
+        """Renew it on one node that was away; return who has its ranks in hand there, empty when it is held."""
+        result = await self._renew(node)
+        for lease in result.leases if result is not None else ():
+            if lease.end is not None:
+                return end_words(lease.end)
+            return self._desk.words(node, lease)
+        return ""
+
     async def _renew(self, node: str) -> LeaseResult | None:
+        """Renew it on one node; return what is in the way."""
+        # Shielded: a request that was given up half-way could bring back what is released meanwhile.
+        asking = asyncio.ensure_future(self._ask(node))
+        self._asking.add(asking)
+        asking.add_done_callback(self._asking.discard)
+        return await asyncio.shield(asking)
+
+    async def _ask(self, node: str) -> LeaseResult | None:
         result = await self._desk.ask(node, replace(self._claim, ranks=self._ranks[node]))
         if isinstance(result, str):
             self.missing[node] = result
             return None
         self.missing.pop(node, None)
-        return result if result.outcome == "broken" else None
+        return result if result.outcome != "held" else None
 
     async def release(self) -> None:
         """Give it back where that can be done; elsewhere it ends by itself."""
-        if self._round is not None:
-            await self._round
+        await asyncio.gather(*self._asking)
         await asyncio.gather(*(self._desk.release(node, self.id) for node in self._ranks))
 
 
@@ -167,6 +181,10 @@ class LeaseDesk:
                 remedy="wait for its end (a console that is gone loses its lease within "
                 f"{self._ttl:.0f} s), or take over: --break-lease REASON",
             )
+
+    def words(self, node: str, lease: Lease) -> str:
+        """Say whose lease it is that is in the way on a node, and what for."""
+        return next(lease_words(one, self._clock.wall()) for one in merged([(node, lease)], self._clock.wall()))
 
     async def ask(
         self, node: str, claim: LeaseClaim, *, breaks: Sequence[str] = (), reason: str = ""

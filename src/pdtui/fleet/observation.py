@@ -53,17 +53,23 @@ class RankMemory:
     record: RankRecord | None = None
     unmanaged: Unmanaged | None = None
     """A server in its place that was started by hand."""
+    record_at: float | None = None
+    """When its directory was read, on our clock."""
+    health_at: float | None = None
+    """When /health gave the answer on which the state rests."""
 
-    def take_record(self, record: RankRecord | None) -> None:
-        """Take over what the rank directory says; a new run forgets what was known of the old one."""
+    def take_record(self, record: RankRecord | None, at: float) -> None:
+        """Take over what the rank directory said then; a new run forgets what was known of the old one."""
+        self.record_at = at
         run = record.run if record is not None else 0
         if run != self.run:
             self.run = run
             self.health, self.misses, self.stage, self.stage_since = "", 0, "", None
             self.was_ready = self.vouched = self.seen_starting = self.stalled = self.diagnosed = False
-            self.metrics = self.diagnosis = None
+            self.metrics = self.diagnosis = self.health_at = None
         self.record = record
         if not (self.alive or self.unmanaged):
+            self.health_at = None
             self.health, self.misses, self.stage, self.stage_since = "", 0, "", None
             self.metrics, self.stalled = None, False
 
@@ -74,8 +80,8 @@ class RankMemory:
             self.run = -1
         self.unmanaged = found
 
-    def take_health(self, answer: str) -> None:
-        """Take over an answer of /health: a status, `refused` or `timeout`."""
+    def take_health(self, answer: str, at: float) -> None:
+        """Take over an answer that /health gave then: a status, `refused` or `timeout`."""
         self.health = answer
         if answer == "200":
             self.misses = 0
@@ -83,6 +89,18 @@ class RankMemory:
         else:
             self.misses += 1
             self.metrics = None
+        if not self.holds_on:
+            self.health_at = at
+
+    @property
+    def holds_on(self) -> bool:
+        """Whether /health missed an answer and the last good one still counts."""
+        return self.vouched and 0 < self.misses < MISSES and not self.health.startswith(("4", "5"))
+
+    @property
+    def observed_at(self) -> float | None:
+        """When the oldest was said of what its state rests on."""
+        return min((at for at in (self.record_at, self.health_at) if at is not None), default=None)
 
     @property
     def warm_up(self) -> str:
@@ -153,7 +171,7 @@ def state_of(memory: RankMemory, *, stopping: bool, warming: bool = False) -> Ra
         return RankState.UNHEALTHY
     if not memory.was_ready:
         return RankState.STARTING
-    return RankState.UNHEALTHY if memory.misses >= MISSES else RankState.READY
+    return RankState.READY if memory.holds_on else RankState.UNHEALTHY
 
 
 def as_it_runs(rank: RankPlan, memory: RankMemory) -> RankPlan:
@@ -217,7 +235,7 @@ def status_of(rank: RankPlan, memory: RankMemory, view: View) -> RankStatus:
         by=process.user if process is not None else shown.by if shown is not None else "",
         difference=difference,
         metrics=memory.metrics,
-        observed_at=view.now,
+        observed_at=memory.observed_at,
         last_start_s=memory.last_start_s,
         log=log,
         log_note=log_note,

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping
 from typing import Literal
 
 from pdtui.clock import Clock
+from pdtui.fleet.leases import Hold
 from pdtui.fleet.snapshot import OperationStatus, OperationStep
 from pdtui.fleet.store import Store
 from pdtui.fleet.targets import in_short
@@ -19,13 +20,13 @@ class Operation:
     """Phases first, then a line for each rank; every change goes to the store."""
 
     def __init__(
-        self, op_id: str, verb: Verb, ids: tuple[str, ...], by: str, *, store: Store, clock: Clock, lease: str = ""
+        self, op_id: str, verb: Verb, ids: tuple[str, ...], by: str, *, store: Store, clock: Clock, hold: Hold
     ) -> None:
         self.id = op_id
         self.verb = verb
         self.ids = ids
-        self.lease = lease
-        """Id of its lease on the nodes."""
+        self.hold = hold
+        """Its lease on the nodes."""
         self.interrupted = ""
         """Why it was ended from outside, if it was."""
         self._by = by
@@ -56,6 +57,11 @@ class Operation:
             error=self._error,
             ended=self._ended,
         )
+
+    @property
+    def lease(self) -> str:
+        """Id of its lease on the nodes."""
+        return self.hold.id
 
     @property
     def running(self) -> bool:

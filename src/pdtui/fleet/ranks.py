@@ -235,12 +235,12 @@ class RankWatcher:
             self._offset_at = now
         # Without a folder for records nothing was started here; the ports still tell what runs.
         found = () if agent.facts.state_dir_error else await agent.ranks(self._cluster)
-        records = {record.rank: record for record in found}
+        records, read_at = {record.rank: record for record in found}, self._clock.wall()
         if not agent.facts.state_dir_error:
             leases = await agent.leases(self._cluster)
             self._store.set_leases(self._link.name, [x for x in leases if x.claim.holder != self._holder])
         await self._lookout.look(agent, records, self._offset)
-        self._take_records(records)
+        self._take_records(records, read_at)
         asked: list[RankPlan] = []
         for rank in self._all():
             if self._asks_health(rank.id):
@@ -260,18 +260,18 @@ class RankWatcher:
             return True
         return self._clock.monotonic() - self._health_at.get(rank_id, float("-inf")) >= HEALTH_INTERVAL
 
-    def _take_records(self, records: Mapping[str, RankRecord]) -> None:
+    def _take_records(self, records: Mapping[str, RankRecord], read_at: float) -> None:
         for rank_id in self._planned:
             memory = self._memory[rank_id]
             record = records.get(rank_id)
             memory.take_unmanaged(self._lookout.unmanaged.get(rank_id))
-            memory.take_record(record)
+            memory.take_record(record, read_at)
             if not memory.alive and memory.unmanaged is None:
                 self._stages.forget(rank_id)
                 self._meter.forget(rank_id)
-        self._take_strays(records)
+        self._take_strays(records, read_at)
 
-    def _take_strays(self, records: Mapping[str, RankRecord]) -> None:
+    def _take_strays(self, records: Mapping[str, RankRecord], read_at: float) -> None:
         alive = (ProcessState.RUNNING, ProcessState.UNKEPT)
         found: dict[str, RankPlan] = {}
         for record in records.values():
@@ -279,7 +279,7 @@ class RankWatcher:
                 continue
             stray = stray_plan(record, self._link.name, record.rank in self._plan.by_id)
             found[stray.id] = stray
-            self._memory.setdefault(stray.id, RankMemory()).take_record(record)
+            self._memory.setdefault(stray.id, RankMemory()).take_record(record, read_at)
         for gone in self._strays.keys() - found.keys():
             del self._memory[gone]
             self._store.drop_rank(gone)
@@ -290,10 +290,11 @@ class RankWatcher:
         self._health_at[rank.id] = self._clock.monotonic()
         where = as_it_runs(rank, memory)
         reply = await agent.http(where.host, where.api_port, "/health", timeout=HEALTH_TIMEOUT)
+        answered_at = self._clock.wall()
         answer = str(reply.status) if reply.status is not None else reply.error or "no answer"
         if answer == "200" and memory.alive and not memory.vouched:
             answer = await self._vouch(agent, where, memory)
-        memory.take_health(answer)
+        memory.take_health(answer, answered_at)
         if memory.health == "200":
             await self._measure(agent, where, memory)
         self._note_stage(rank, memory)

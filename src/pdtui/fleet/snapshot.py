@@ -237,6 +237,7 @@ class RankStatus:
     """With `outdated` or unmanaged: how argv and env differ from the plan, a line each."""
     metrics: RankMetrics | None = None
     observed_at: float | None = None
+    """When the oldest was said of what its state rests on: its record, and /health where it is asked."""
     last_state: RankState | None = None
     """While lost: the last known state."""
     last_start_s: float | None = None

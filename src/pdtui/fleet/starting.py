@@ -3,34 +3,22 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Sequence
 
-from pdtui.errors import RemoteError
 from pdtui.fleet.crew import Crew
 from pdtui.fleet.headline import clock_time
+from pdtui.fleet.launching import NODE_PATIENCE, Launching
 from pdtui.fleet.operations import Operation
 from pdtui.fleet.scope import duration
-from pdtui.fleet.snapshot import NodeStatus, RankState, RankStatus
+from pdtui.fleet.snapshot import RankState, RankStatus
 from pdtui.fleet.store import exit_words
-from pdtui.fleet.strangers import ports_of
 from pdtui.fleet.waiting import first_of
 from pdtui.fleet.warming import WarmingUp
-from pdtui.remote.interface import NodeAgent, ProcessState, RankSpec, StartResult
+from pdtui.remote.interface import ProcessState, StartResult
 from pdtui.topology.plan import RankPlan
-from pdtui.topology.script import run_script
-
-NODE_PATIENCE = 60.0
-"""Seconds that a node may be unreachable while one of its ranks starts."""
 
 CAUSE_PATIENCE = 8.0
 """Seconds that are waited for the first cause of a failed start."""
-
-LAUNCH_TIMEOUT = 60.0
-"""Seconds that an agent has to start a process."""
-
-CANCEL_PATIENCE = 10.0
-"""Seconds that are waited, after a cancel, for the answer to a start that was told."""
 
 LOOK_INTERVAL = 0.2
 """Seconds between two looks at all ranks of a start, however often something changes."""
@@ -47,8 +35,7 @@ class Starting:
         self._crew = crew
         self._operation = operation
         self._deadline = deadline
-        self._runs: dict[str, int] = {}
-        self._since: dict[str, float] = {}
+        self._launching = Launching(crew, operation)
         self._failed_at: dict[str, float] = {}
         self._warm_up = WarmingUp(crew, operation)
 
@@ -80,7 +67,7 @@ class Starting:
         """Say how a cancelled start leaves each rank."""
         for rank_id in ids:
             step = self._operation.rank_steps[rank_id]
-            if rank_id in self._runs and step.state == "running":
+            if rank_id in self._launching.runs and step.state == "running":
                 self._operation.rank(rank_id, "skipped", f"left as it is: {step.detail}")
             elif step.state == "running":
                 self._operation.rank(rank_id, "skipped", "no answer whether it was started: look at it")
@@ -103,25 +90,11 @@ class Starting:
         await asyncio.gather(*(self._launch(rank) for rank in others))
 
     async def _launch(self, rank: RankPlan) -> None:
-        async with self._crew.turn(self._crew.store.ranks[rank.id]):
-            if self._operation.is_superseded(rank.id):
-                self._operation.rank(rank.id, "skipped", "left to a later action")
-                return
-            if self._operation.rank_steps[rank.id].state in ("failed", "skipped"):
-                return  # Its group was lost while it waited for its turn.
-            agent = self._crew.agent_of(rank.id)
-            if agent is None:
-                self._operation.rank(rank.id, "failed", self._crew.unreachable(rank.node))
-                return
-            self._operation.rank(rank.id, "running", "starting")
-            try:
-                result = await self._started(agent, rank)
-            except TimeoutError:
-                self._operation.rank(rank.id, "failed", f"{rank.node} did not start it in {LAUNCH_TIMEOUT:.0f} s")
-                return
-            except RemoteError as error:
-                self._operation.rank(rank.id, "failed", f"could not be started: {error.message}")
-                return
+        result = await self._launching.launch(rank)
+        if result is not None:
+            self._tell(rank, result)
+
+    def _tell(self, rank: RankPlan, result: StartResult) -> None:
         failed_before = result.record.warm_up is not None and result.record.warm_up.state == "failed"
         if result.outcome == "started" or failed_before:
             self._warm_up.expect(rank.id, result.record)
@@ -131,49 +104,11 @@ class Starting:
             self._operation.rank(rank.id, "running", f"already running{by}{other}")
         self._crew.watcher_of(rank.id).poke()
 
-    async def _started(self, agent: NodeAgent, rank: RankPlan) -> StartResult:
-        """Have a rank started; a start that was told is seen through even when it is cancelled meanwhile."""
-        task = asyncio.ensure_future(agent.start_rank(self._spec(rank)))
-        try:
-            async with self._crew.clock.timeout(LAUNCH_TIMEOUT):
-                result = await asyncio.shield(task)
-        except asyncio.CancelledError:
-            with suppress(RemoteError, TimeoutError):
-                async with self._crew.clock.timeout(CANCEL_PATIENCE):
-                    self._note(rank.id, (await task).record.run)
-            raise
-        finally:
-            task.cancel()
-        self._note(rank.id, result.record.run)
-        return result
-
-    def _note(self, rank_id: str, run: int) -> None:
-        self._runs[rank_id] = run
-        self._since[rank_id] = self._crew.clock.monotonic()
-
-    def _spec(self, rank: RankPlan) -> RankSpec:
-        crew = self._crew
-        return RankSpec(
-            cluster=crew.topology.name,
-            rank=rank.id,
-            script=run_script(rank, crew.topology.runtime),
-            argv=rank.argv,
-            env=rank.env,
-            digest=rank.digest,
-            address=rank.host,
-            api_port=rank.api_port,
-            ports=tuple(port for port, _ in ports_of(rank, crew.plan)),
-            devices=rank.devices,
-            by=crew.by,
-            lease=self._operation.lease,
-            hbm_before=_hbm_of(crew.store.nodes[rank.node], rank.devices),
-        )
-
     async def _wait(self, ids: Sequence[str], launching: asyncio.Future[list[None]]) -> None:
         crew, operation = self._crew, self._operation
         while True:
             launched = launching.done()
-            for rank_id in self._runs:  # Also those that are ready: one may die while others still start.
+            for rank_id in self._launching.runs:  # Those that are ready too: one may die while others start.
                 if operation.rank_steps[rank_id].state in ("running", "done"):
                     self._look(rank_id)
             self._warm_up.go_on()
@@ -181,7 +116,7 @@ class Starting:
             self._end_late()
             ready = sum(operation.rank_steps[rank_id].state == "done" for rank_id in ids)
             operation.phase(PHASE, "running", f"{ready} of {len(ids)} ready")
-            pending = any(operation.rank_steps[rank_id].state == "running" for rank_id in self._runs)
+            pending = any(operation.rank_steps[rank_id].state == "running" for rank_id in self._launching.runs)
             if launched and not pending:
                 return
             await crew.clock.sleep(LOOK_INTERVAL)
@@ -189,7 +124,7 @@ class Starting:
 
     def _end_late(self) -> None:
         now = self._crew.clock.monotonic()
-        for rank_id, since in self._since.items():
+        for rank_id, since in self._launching.since.items():
             if self._operation.rank_steps[rank_id].state == "running" and now - since >= self._deadline:
                 self._operation.rank(rank_id, "failed", self._too_late(rank_id))
 
@@ -214,7 +149,7 @@ class Starting:
             self._lost(rank_id, status, now)
         elif status.state is RankState.UNMANAGED:
             self._displaced(rank_id, status)
-        elif status.run < self._runs[rank_id]:
+        elif status.run < self._launching.runs[rank_id]:
             return
         elif self._warm_up.failed(rank_id) and status.state not in _ENDED:
             operation.rank(rank_id, "failed", f"{self._warm_up.failed(rank_id)}; kept out of rotation")
@@ -232,7 +167,7 @@ class Starting:
         if self._operation.rank_steps[rank_id].state == "done":
             return
         before = self._operation.rank_steps[rank_id].detail
-        if before.startswith("already running") and now - self._since[rank_id] < 5:
+        if before.startswith("already running") and now - self._launching.since[rank_id] < 5:
             self._operation.rank(rank_id, "done", before)
             return
         took = f" after {duration(status.last_start_s)}" if status.last_start_s is not None else ""
@@ -250,7 +185,7 @@ class Starting:
     def _displaced(self, rank_id: str, status: RankStatus) -> None:
         """Look at a rank whose port somebody else has: is it from before this start, or has the rank ended?"""
         record = self._crew.watcher_of(rank_id).record(rank_id)
-        if record is None or record.run < self._runs[rank_id] or record.state is not ProcessState.EXITED:
+        if record is None or record.run < self._launching.runs[rank_id] or record.state is not ProcessState.EXITED:
             return
         number = -record.exit_signal if record.exit_signal else record.exit_status
         why = exit_words(number) if number is not None else "ended"
@@ -274,14 +209,14 @@ class Starting:
             return
         plan, steps = self._crew.plan.by_id, self._operation.rank_steps
         dead: dict[str, str] = {}
-        for rank_id in self._runs:
+        for rank_id in self._launching.runs:
             if steps[rank_id].state == "failed":
                 dead.setdefault(plan[rank_id].group, rank_id)
         for rank_id in ids:
             group = plan[rank_id].group
             if group not in dead or steps[rank_id].state not in ("waiting", "running", "done"):
                 continue
-            if rank_id not in self._runs and steps[rank_id].state == "waiting":
+            if rank_id not in self._launching.runs and steps[rank_id].state == "waiting":
                 self._operation.rank(
                     rank_id, "skipped", f"not started: {dead[group]} failed, and its group with it"
                 )
@@ -290,10 +225,6 @@ class Starting:
                 continue  # Its own cause is being looked for.
             words = f"{dead[group]} failed, and its group with it; left as it is: stop or restart {group}"
             self._operation.rank(rank_id, "skipped", words)
-
-
-def _hbm_of(node: NodeStatus, devices: Sequence[int]) -> Mapping[str, int]:
-    return {str(npu.id): npu.hbm_used_mb for npu in node.npus if npu.id in devices and npu.hbm_used_mb is not None}
 
 
 def _serves_unkept(status: RankStatus) -> bool:

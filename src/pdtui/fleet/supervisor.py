@@ -224,7 +224,7 @@ class Supervisor:
             crew.by,
             store=crew.store,
             clock=crew.clock,
-            lease=hold.id,
+            hold=hold,
         )
         self._operations[operation.id] = operation
         return operation
