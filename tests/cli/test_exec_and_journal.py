@@ -20,7 +20,7 @@ from click.testing import CliRunner, Result
 
 from pdtui.cli import exec as exec_command
 from pdtui.cli import journal as journal_command
-from pdtui.errors import ActionRefused, UsageError
+from pdtui.errors import UsageError
 from tests.cli.test_fleet_commands import Box, take_terminal
 
 WORDS = ["a b", "$HOME", "`id`", "'", '"', "\\", "前", "x\ny", "--help", "*", "--"]
@@ -84,9 +84,9 @@ def test_what_is_refused_before_anything_is_reached(box: Box, tmp_path: Path) ->
         call("box", "--", "id")
     with pytest.raises(UsageError, match="name them"):
         call("failed", "--", "id")
-    with pytest.raises(ActionRefused, match="read-only"):
+    with pytest.raises(UsageError, match="read-only"):
         call("@box", "--read-only", "--", "touch", str(tmp_path / "x"))
-    with pytest.raises(ActionRefused, match=f"{box.name} is protected: a command in 2 places") as refused:
+    with pytest.raises(UsageError, match=f"{box.name} is protected: a command in 2 places") as refused:
         call("all", "--", "touch", str(tmp_path / "x"))
     assert refused.value.remedy == f"--confirm {box.name}"
     assert not (tmp_path / "x").exists()

@@ -18,7 +18,7 @@ import click
 from pdtui.cli import options
 from pdtui.cli.live import narrate, operator, run
 from pdtui.clock import SystemClock
-from pdtui.errors import AgentError, RemoteError, UsageError
+from pdtui.errors import ActionRefused, AgentError, RemoteError, UsageError
 from pdtui.fleet.commands import Commands, Place, places
 from pdtui.fleet.journal import Journal, default_dir
 from pdtui.fleet.polling import closing
@@ -70,8 +70,8 @@ def command(
 
     One target: output as it comes, stdin is the command's; a terminal if this is one. Several: at once, each line
     with its target, no stdin. Ctrl-C ends the command there. Exit status: the command's (128 + N for signal N), of
-    several the highest; 255 with a message when a node cannot be reached. Commands are in the journal, with what
-    looks like a secret hidden. On a protected cluster several targets need --confirm NAME.
+    several the highest; 255 with a message when a node cannot be reached, 2 when it was refused. Commands are in
+    the journal, with what looks like a secret hidden. On a protected cluster several targets need --confirm NAME.
     """
     argv: tuple[str, ...] = ctx.meta[_AFTER]
     if not argv:
@@ -89,7 +89,11 @@ def command(
             commands = Commands(
                 topology, plan, connections.links, clock=clock, journal=journal, read_only=read_only
             )
-            commands.check(where, confirm)
+            try:
+                commands.check(where, confirm)
+            except ActionRefused as refused:
+                # Exit status 1 is a command's own.
+                raise UsageError(refused.message, remedy=refused.remedy) from None
             try:
                 interrupts = _Interrupts()
                 runs = [_Run(commands, place, argv, interrupts) for place in where]

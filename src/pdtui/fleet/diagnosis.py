@@ -16,7 +16,7 @@ from pdtui.errors import AgentError, AgentLost
 from pdtui.fleet.handle import LogLine
 from pdtui.fleet.logs import read_tail
 from pdtui.fleet.lost import lost_to, seen_since, stopped_mate
-from pdtui.fleet.snapshot import Diagnosis, NodeStatus, RankState, RankStatus
+from pdtui.fleet.snapshot import Condition, Diagnosis, NodeStatus, RankState, RankStatus
 from pdtui.readings.signature_table import Weight
 from pdtui.readings.signatures import match_line
 from pdtui.readings.verdict import Reason, Verdict
@@ -49,6 +49,8 @@ class RankExit:
     """It has not ended: unhealthy or stalled."""
     gone_with: GoneWith = ""
     """What ended with it."""
+    logout: Condition | None = None
+    """What its node says of ends of logins, where they end processes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -241,8 +243,15 @@ def _swept(rank: str, end: RankExit) -> _Clue:
             "last -x reboot on the node says when; journalctl -b -1 may say why",
         ),
     }[end.gone_with or "machine"]
+    if end.gone_with == "keeper" and end.logout is not None:
+        what = "ended with its keeper, most likely with a login (KillUserProcesses)"
+        remedy = end.logout.remedy
     weight = Weight.BROKEN if end.gone_with == "keeper" else Weight.CAUSE
     return _Clue(weight, (end.ended or 0.0) - 1e12, rank, "", what, _SWEPT, remedy)
+
+
+def _logout(node: NodeStatus | None) -> Condition | None:
+    return next((one for one in node.conditions if one.id == "logout"), None) if node is not None else None
 
 
 def _ill(rank: str, npu: str, reason: Reason) -> _Clue:
@@ -387,16 +396,17 @@ class Diagnostician:
             if isinstance(lines, BaseException):
                 raise lines
             tails[other.id] = lines
+        nodes = self._nodes()
         exits = {
             other.id: RankExit(
                 other.exit_status,
                 other.ended,
                 alive=other.state is not RankState.FAILED,
                 gone_with=other.gone_with,
+                logout=_logout(nodes.get(other.node)),
             )
             for other in (rank, *group)
         }
-        nodes = self._nodes()
         offsets = {other.id: nodes[other.node].clock_offset for other in (rank, *group) if other.node in nodes}
         troubles = ((other.id, _trouble(other, nodes[other.node])) for other in mates if other.node in nodes)
         sick = {name: trouble for name, trouble in troubles if trouble is not None}
