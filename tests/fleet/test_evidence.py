@@ -10,7 +10,7 @@ import pytest
 from pdtui.console.describe import describe_rank
 from pdtui.errors import ActionRefused
 from pdtui.fleet.fleet import Fleet
-from pdtui.fleet.intents import RestartRanks, StartRanks
+from pdtui.fleet.intents import RestartRanks, StartRanks, StopRanks
 from pdtui.fleet.snapshot import OperationStatus, RankState
 from pdtui.remote.interface import Command, Completed, Evidence
 from tests.fleet.cluster import ALL, Cluster
@@ -83,6 +83,19 @@ async def test_evidence_is_kept_on_demand_but_not_by_who_only_looks(cluster: Clu
     async with cluster.fleet(read_only=True) as other:
         with pytest.raises(ActionRefused, match="read-only"):
             await other.save_evidence(P1)
+
+
+async def test_what_cannot_be_reached_is_neither_said_to_be_idle_nor_left_out(cluster: Cluster) -> None:
+    async with cluster.fleet() as fleet:
+        await crashed(cluster, fleet)
+    cluster.nodes["node3"].cut()
+    async with cluster.fleet(settled=False) as other:
+        await cluster.clock.advance(5)
+        saved = await cluster.drive(other.save_evidence(("p1/0", "decode/0")))
+        assert (saved["p1/0"].error, saved["decode/0"].folder) == ("", "")
+        assert "node3 is unreachable" in saved["decode/0"].error
+        preview = await cluster.drive(other.preview(StopRanks(("decode/0", "decode/1"))))
+        assert "Whether decode/0-1 serve is not known." in preview.consequence
 
 
 async def test_nothing_is_kept_of_ranks_that_are_well(cluster: Cluster) -> None:

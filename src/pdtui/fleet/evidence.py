@@ -46,12 +46,15 @@ async def save_evidence(crew: Crew, ids: Iterable[str]) -> Mapping[str, Saved]:
     """Keep the evidence of these ranks; those that were never started here are left out. Never raises."""
     stamp = time.strftime("%Y%m%d-%H%M%S", time.gmtime(crew.clock.wall()))
     nodes: dict[str, list[tuple[str, RankRecord]]] = {}
+    unseen: dict[str, Saved] = {}
     for rank_id in in_order_of_death(crew, ids):
-        record = crew.watcher_of(rank_id).record(rank_id)
+        record, node = crew.watcher_of(rank_id).record(rank_id), crew.store.ranks[rank_id].node
         if record is not None and record.run:
-            nodes.setdefault(crew.store.ranks[rank_id].node, []).append((rank_id, record))
+            nodes.setdefault(node, []).append((rank_id, record))
+        elif crew.links[node].rank_agent is None:  # Whether it was ever started there is not known.
+            unseen[rank_id] = Saved(error=crew.unreachable(node))
     found = await asyncio.gather(*(_save_on(crew, node, ranks, stamp) for node, ranks in nodes.items()))
-    return {rank_id: saved for of_node in found for rank_id, saved in of_node.items()}
+    return {rank_id: saved for of_node in (*found, unseen) for rank_id, saved in of_node.items()}
 
 
 def in_order_of_death(crew: Crew, ids: Iterable[str]) -> Sequence[str]:

@@ -9,7 +9,7 @@ from typing import Literal
 from pdtui.errors import ActionRefused
 from pdtui.fleet.intents import Blocker, Intent, Preview, RestartRanks, StartRanks, StopRanks
 from pdtui.fleet.serving import is_serving, usable_ranks
-from pdtui.fleet.snapshot import ALIVE_STATES, BROKEN_STATES, LeaseStatus, RankState, RankStatus
+from pdtui.fleet.snapshot import ALIVE_STATES, BROKEN_STATES, UNSEEN_STATES, LeaseStatus, RankState, RankStatus
 from pdtui.fleet.targets import in_short
 from pdtui.topology.model import Role, Topology
 from pdtui.topology.plan import Plan, RankPlan
@@ -220,7 +220,9 @@ def _service_loss(scope: Scope, topology: Topology, plan: Plan, ranks: Mapping[s
             only = f"{names[0]} is the only {role} group" if len(total) == 1 else f"No {role} group is left"
             sentences.append(f"{only}: no requests are served {when}.")
     if not sentences and not any(is_serving(ranks[rank_id]) for rank_id in scope.ids):
-        sentences.append("None of them serves now.")
+        unseen = [rank_id for rank_id in scope.ids if ranks[rank_id].state in UNSEEN_STATES]
+        known = f"Whether {in_short(unseen)} serve{'s' if len(unseen) == 1 else ''} is not known."
+        sentences.append(known if unseen else "None of them serves now.")
     return sentences
 
 

@@ -71,6 +71,9 @@ ALIVE_STATES = frozenset(
 )
 """States in which processes run."""
 
+UNSEEN_STATES = frozenset({RankState.UNKNOWN, RankState.LOST})
+"""States in which nobody sees whether processes run."""
+
 
 @dataclass(frozen=True, slots=True)
 class NpuStatus:
