@@ -211,3 +211,12 @@ def test_journal_of_another_console_comes_from_the_nodes(
         assert process.stdout.readline().endswith("exec  @box  command: sh -c 'exit 7'\n")
         process.send_signal(signal.SIGINT)
         assert process.wait(60) == 130
+
+
+def test_journal_that_cannot_be_written_is_said_by_who_acts(box: Box) -> None:
+    path = box.folder / "xdg" / "pdtui" / box.name / "journal.jsonl"
+    path.mkdir(parents=True)
+    for words in (("exec", "FILE", "@box", "--", "true"), ("stop", "FILE", "p", "--confirm", box.name)):
+        code, _, err = box.run(*words)
+        assert code == 0, err
+        assert f"the journal here could not be written: {path}: Is a directory" in err

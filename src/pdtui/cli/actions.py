@@ -12,7 +12,7 @@ from dataclasses import asdict, replace
 
 import click
 
-from pdtui.cli.live import clock_time, narrate
+from pdtui.cli.live import clock_time, narrate, narrate_unwritten
 from pdtui.cli.output import columns, print_json
 from pdtui.errors import UsageError
 from pdtui.fleet.arrivals import coming_up, in_one_line
@@ -296,6 +296,7 @@ def _words(step: OperationStep) -> str:
 
 
 def _print_result(fleet: Fleet, status: OperationStatus, *, as_json: bool) -> None:
+    narrate_unwritten(fleet.journal_error)
     steps = {step.label: step for step in status.steps}
     ranks = [(rank_id, steps[rank_id]) for rank_id in status.targets]
     if as_json:

@@ -16,7 +16,7 @@ from pathlib import Path
 import click
 
 from pdtui.cli import options
-from pdtui.cli.live import narrate, operator, run
+from pdtui.cli.live import narrate, narrate_unwritten, operator, run
 from pdtui.clock import SystemClock
 from pdtui.errors import ActionRefused, AgentError, RemoteError, UsageError
 from pdtui.fleet.commands import Commands, Place, places
@@ -102,6 +102,7 @@ def command(
                 return await runs[0].alone(not no_tty and os.isatty(0) and os.isatty(1))
             finally:
                 await commands.close()
+                narrate_unwritten(journal.error)
 
     try:
         return run(main)

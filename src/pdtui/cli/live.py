@@ -151,6 +151,12 @@ def narrate(message: str) -> None:
     click.echo(message, err=True)
 
 
+def narrate_unwritten(error: str) -> None:
+    """Say that the journal of this machine lacks what was done, if it does."""
+    if error:
+        narrate(f"warning: the journal here could not be written: {error}")
+
+
 def node_trouble(node: NodeStatus) -> str:
     """Return why a node cannot be used and what to do, on one line."""
     remedy = f" ({'; '.join(node.remedy.splitlines())})" if node.remedy else ""

@@ -316,6 +316,11 @@ class Fleet:
         """Return an operation's status when it has ended. Raises `UsageError` for an unknown id."""
         return await self._supervisor.wait(operation)
 
+    @property
+    def journal_error(self) -> str:
+        """Why the last entry of this machine's journal could not be written, or empty."""
+        return self._journal.error
+
     async def save_evidence(self, ids: Sequence[str]) -> Mapping[str, Saved]:
         """Keep on the nodes what explains how ranks are now. Raises `ActionRefused` where that is read-only."""
         return await self._supervisor.save_evidence(ids)
