@@ -213,10 +213,12 @@ def test_journal_of_another_console_comes_from_the_nodes(
         assert process.wait(60) == 130
 
 
-def test_journal_that_cannot_be_written_is_said_by_who_acts(box: Box) -> None:
-    path = box.folder / "xdg" / "pdtui" / box.name / "journal.jsonl"
+def test_journal_that_cannot_be_written_is_said_by_who_acts(box: Box, tmp_path: Path) -> None:
+    path = tmp_path / "pdtui" / box.name / "journal.jsonl"
     path.mkdir(parents=True)
-    for words in (("exec", "FILE", "@box", "--", "true"), ("stop", "FILE", "p", "--confirm", box.name)):
-        code, _, err = box.run(*words)
-        assert code == 0, err
-        assert f"the journal here could not be written: {path}: Is a directory" in err
+    env = {**environment(box), "XDG_STATE_HOME": str(tmp_path)}
+    for verb, *words in (("exec", "@box", "--", "true"), ("stop", "p", "--confirm", box.name)):
+        argv = [sys.executable, "-m", "pdtui", verb, str(box.file), *words]
+        done = subprocess.run(argv, env=env, capture_output=True, text=True, timeout=60)
+        assert done.returncode == 0, done.stderr
+        assert f"the journal here could not be written: {path}: Is a directory" in done.stderr
