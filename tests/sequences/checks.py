@@ -14,8 +14,8 @@ SHOWN_WITHIN = 7.5
 """Seconds within which what a console shows must have been true: two polls, a look at /health, its time-out."""
 SAME_MOMENT = 1e-3
 """Seconds for which times of one moment may differ: they are sums of others."""
-SEEN_WITHIN = 4.5
-"""Seconds after which a console has seen what another one has started on a node."""
+SETTLED_WITHIN = 1.5
+"""Seconds after which a console has its connection again."""
 PATIENCE = 75.0
 """Seconds that a start may wait for a rank that is dead: it looks for the cause, its node may be away."""
 ROUGH = 45.0
@@ -34,7 +34,7 @@ class Checks:
         world = self._world
         if world.broken is not None:
             raise world.broken
-        doubles = [double.words for double in world.truth.doubles() if not self._at_once(double)]
+        doubles = [double.words for double in world.truth.doubles() if not self._out_of_sight(double)]
         assert not doubles, doubles
         for name, run in world.neighbours.items():
             assert world.nodes[name].ranks.serves(run), f"the other cluster's rank on {name} was killed"
@@ -70,16 +70,20 @@ class Checks:
                 dead = len(facts) == 1 and facts[0].run and not facts[0].serves
                 assert not (dead and began), f"{done.id} waits for {rank}, which is dead: {steps[rank_id]}"
 
-    def _at_once(self, double: Double) -> bool:
-        """Return whether two consoles with different files began to start a rank on two nodes at the same time."""
+    def _out_of_sight(self, double: Double) -> bool:
+        """Return whether one of two nodes was out of some console's sight when it began to start a rank there.
+
+        A console asks all nodes of its file who works on a rank and where it runs; what does not answer it cannot
+        ask, and a lease on a node that it has not reached for long has ended.
+        """
         if double.first is None:
             return False
-        later = [
+        begun = [
             done.began
             for done in self._world.done
-            if done.began <= double.second and (done.ended is None or done.ended >= double.second)
+            if done.began <= double.second and (done.ended is None or done.ended >= double.first)
         ]
-        return any(began < double.first + SEEN_WITHIN for began in later)
+        return self._world.away_until >= min(begun, default=double.first) - SETTLED_WITHIN
 
     @property
     def _slack(self) -> float:

@@ -14,6 +14,7 @@ from typing import Any
 from pdtui.errors import ActionRefused
 from pdtui.fleet.fleet import Fleet
 from pdtui.fleet.intents import Intent, RestartRanks, StartRanks, StopRanks
+from pdtui.fleet.leases import LEASE_TIMEOUT
 from pdtui.fleet.snapshot import ALIVE_STATES, OperationStatus, RankState
 from pdtui.remote.interface import Lease, Listener, ProcessInfo, ProcessState, RankRecord, RankSpec
 from tests.sequences.topologies import CLUSTER, NODES, Loaded, load, variants_of
@@ -79,6 +80,8 @@ class World:
         """How the next rank that is started behaves."""
         self.rough_until = float("-inf")
         """Until then answers were late, so what is shown may be."""
+        self.away_until = float("-inf")
+        """When a node was last out of reach of a console, or too slow for it."""
         self.broken: BaseException | None = None
         """What went wrong in something that goes on beside the steps."""
         self.neighbours: dict[str, Run] = {}
@@ -134,6 +137,11 @@ class World:
     def look(self) -> None:
         """Let groups live and die together, and note what is true."""
         self.truth.look(self.now)
+        links = [link for node in self.nodes.values() for link in node.links]
+        if any(link.host_agent is None for link in links) or any(
+            node.stuck or node.delay >= LEASE_TIMEOUT for node in self.nodes.values()
+        ):
+            self.away_until = self.now
         if self.kind == "moe":
             self._groups()
 

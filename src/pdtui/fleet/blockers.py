@@ -128,7 +128,7 @@ def find(
         for blocker in _of_rank(rank, seen, topology, plan, nodes[rank.node], stopping, found_here):
             add(rank, blocker)
         for other in _elsewhere(rank, ranks):
-            add(rank, _elsewhere_blocker(rank, other))
+            add(rank, _elsewhere_blocker(rank.id, other.node, other.pid))
         if not restarting and moe and rank.id not in found_here:
             joined = [m for m in plan.of_group(rank.group) if _joined(ranks[m.id])]
             if joined:
@@ -147,6 +147,32 @@ def _elsewhere(rank: RankPlan, ranks: Mapping[str, RankStatus]) -> Iterable[Rank
     for status in ranks.values():  # What the file does not have is in there for as long as anything of it lives.
         if status.id == f"{rank.id}@{status.node}":
             yield status
+
+
+async def find_elsewhere(
+    ids: Sequence[str], links: Mapping[str, NodeLink], plan: Plan, cluster: str, clock: Clock
+) -> Sequence[Blocker]:
+    """Ask nodes what runs under these ranks' names where the file does not have them; no answer counts as none."""
+
+    async def records(link: NodeLink) -> Sequence[RankRecord]:
+        agent = link.rank_agent
+        if agent is None or agent.facts.state_dir_error:
+            return ()
+        try:
+            async with clock.timeout(LOOK_TIMEOUT):
+                return await agent.ranks(cluster)
+        except (RemoteError, TimeoutError):
+            return ()
+
+    found = await asyncio.gather(*(records(link) for link in links.values()))
+    return [
+        _elsewhere_blocker(record.rank, node, record.pid if record.state in ALIVE else None)
+        for node, on_node in zip(links, found, strict=True)
+        for record in on_node
+        if record.rank in ids
+        and plan.by_id[record.rank].node != node
+        and (record.processes or record.state in ALIVE)
+    ]
 
 
 def _absent(
@@ -327,13 +353,13 @@ def _format_blocker(rank: RankPlan, record: RankRecord) -> Blocker:
     )
 
 
-def _elsewhere_blocker(rank: RankPlan, other: RankStatus) -> Blocker:
-    pid = f" (pid {other.pid})" if other.pid is not None else ""
-    runs = "still runs" if pid else "has left processes"
+def _elsewhere_blocker(rank_id: str, node: str, pid: int | None) -> Blocker:
+    words = f" (pid {pid})" if pid is not None else ""
+    runs = "still runs" if words else "has left processes"
     return Blocker(
-        f"elsewhere:{other.node}:{rank.id}",
-        f"{rank.id} {runs} on {other.node}{pid}, where an earlier file had it",
-        f"stop {other.id}",
+        f"elsewhere:{node}:{rank_id}",
+        f"{rank_id} {runs} on {node}{words}, where this file does not have it",
+        f"stop {rank_id}@{node}",
     )
 
 

@@ -144,21 +144,31 @@ class LeaseDesk:
             return ()
 
     async def take(
-        self, verb: str, what: str, ranks: Mapping[str, tuple[str, ...]], *, breaking: Breaking
+        self,
+        verb: str,
+        what: str,
+        ranks: Mapping[str, tuple[str, ...]],
+        *,
+        everywhere: Mapping[str, tuple[str, ...]],
+        breaking: Breaking,
     ) -> Hold:
         """Take a lease on all nodes of `ranks` (node -> ids) or on none. Raises `ActionRefused` (`leased`).
 
+        `everywhere` has all nodes on which nobody else may work on ranks, and which: another file may have them
+        elsewhere.
         Nodes that cannot give one are `missing` in the result: what may be done there is for others to say.
         """
-        rivals = await self.in_the_way(ranks)
+        rivals = await self.in_the_way(everywhere)
         self._refuse([one for one in rivals if not breaking.covers(one.id)], what)
+        # A lease that is broken ends where it is held.
+        wanted = {**ranks, **{node: everywhere[node] for one in rivals for node in one.nodes}}
         claim = LeaseClaim(secrets.token_hex(8), self.holder, self._by, self._origin, verb, what, ())
-        hold = Hold(claim, ranks, self, rivals)
+        hold = Hold(claim, wanted, self, rivals)
         try:
-            for node in sorted(ranks):
+            for node in sorted(wanted):
                 result = await self.ask(
                     node,
-                    replace(claim, ranks=ranks[node]),
+                    replace(claim, ranks=wanted[node]),
                     breaks=[one.id for one in rivals],
                     reason=breaking.reason,
                 )
@@ -166,6 +176,9 @@ class LeaseDesk:
                     hold.missing[node] = result
                 elif result.outcome == "refused":
                     self._refuse(merged([(node, one) for one in result.leases], self._clock.wall()), what)
+            # Others may have taken theirs for the same ranks on other nodes meanwhile, and see this one then.
+            broken = {one.id for one in rivals}
+            self._refuse([one for one in await self.in_the_way(everywhere) if one.id not in broken], what)
         except (ActionRefused, asyncio.CancelledError):
             await hold.release()
             raise

@@ -11,12 +11,12 @@ from dataclasses import replace
 from itertools import count
 
 from pdtui.errors import ActionRefused, UsageError
-from pdtui.fleet.blockers import Found, find, look
+from pdtui.fleet.blockers import Found, find, find_elsewhere, look
 from pdtui.fleet.by_hand import doomed_processes, in_all, left_as_they_are
 from pdtui.fleet.conditions import start_warnings
 from pdtui.fleet.crew import Crew
 from pdtui.fleet.evidence import Saved, in_order_of_death, save_evidence
-from pdtui.fleet.intents import Intent, Preview, RestartRanks, StartRanks, StopRanks
+from pdtui.fleet.intents import Blocker, Intent, Preview, RestartRanks, StartRanks, StopRanks
 from pdtui.fleet.leases import Hold
 from pdtui.fleet.operations import Operation
 from pdtui.fleet.rolling import roll
@@ -46,7 +46,7 @@ class Supervisor:
         found = await self._blockers(scope)
         blockers = [one.blocker for one in found]
         crew = self._crew
-        leases = await crew.leases.in_the_way(self._by_node(scope))
+        leases = await crew.leases.in_the_way(self._everywhere(scope))
         preview = describe(intent, scope, blockers, leases, crew.topology, crew.plan, crew.store.ranks)
         doomed = await doomed_processes(crew, scope.ids) if scope.verb != "start" else ()
         told = [f"# {line}" for one in doomed for line in one.lines()]
@@ -84,11 +84,13 @@ class Supervisor:
             scope.verb,
             in_words(scope.ids, self._crew.plan),
             self._by_node(scope),
+            everywhere=self._everywhere(scope),
             breaking=intent.breaking,
         )
         try:
+            await self._check_elsewhere(scope, override)
             self._check_conflict(scope)
-        except ActionRefused:
+        except (ActionRefused, asyncio.CancelledError):
             await hold.release()
             raise
         operation = self._begin(scope, hold)
@@ -175,10 +177,9 @@ class Supervisor:
         """
         if not found:
             return {}
-        lines = [f"{one.blocker.id}: {one.blocker.message}" for one in found]
-        remedies = dict.fromkeys(one.blocker.remedy for one in found if one.blocker.remedy)
+        refusal = _blocked([one.blocker for one in found])
         if any(not one.of_node for one in found):
-            raise ActionRefused("\n".join(lines), kind="blocked", remedy="\n".join(remedies))
+            raise refusal
         left_out = {rank_id: one.blocker.message for one in found for rank_id in one.ranks}
         if self._crew.topology.model.kind == "moe":
             plan = self._crew.plan.by_id
@@ -187,7 +188,7 @@ class Supervisor:
                 if plan[rank_id].group in broken:
                     left_out.setdefault(rank_id, f"its group cannot be whole: {broken[plan[rank_id].group]}")
         if set(left_out) >= set(scope.ids):
-            raise ActionRefused("\n".join(lines), kind="blocked", remedy="\n".join(remedies))
+            raise refusal
         return left_out
 
     def _check_conflict(self, scope: Scope) -> None:
@@ -214,6 +215,24 @@ class Supervisor:
         for rank_id in scope.ids:
             nodes.setdefault(self._crew.store.ranks[rank_id].node, []).append(rank_id.partition("@")[0])
         return {node: tuple(ids) for node, ids in nodes.items()}
+
+    def _everywhere(self, scope: Scope) -> Mapping[str, tuple[str, ...]]:
+        """Return by node the ranks on which no other console may work: its file may have them on other nodes."""
+        if scope.verb == "stop":
+            return self._by_node(scope)
+        return dict.fromkeys(self._crew.links, scope.ids)
+
+    async def _check_elsewhere(self, scope: Scope, override: Sequence[str]) -> None:
+        """Look again, under the lease: somebody with another file may have just started these ranks elsewhere.
+
+        Raises `ActionRefused`.
+        """
+        if scope.verb == "stop":
+            return
+        crew = self._crew
+        found = await find_elsewhere(scope.ids, crew.links, crew.plan, crew.topology.name, crew.clock)
+        if left := [one for one in found if one.id not in override]:
+            raise _blocked(left)
 
     def _begin(self, scope: Scope, hold: Hold) -> Operation:
         crew = self._crew
@@ -390,3 +409,9 @@ class Supervisor:
         error = None if task.cancelled() else task.exception()
         if error is not None:
             self._crew.store.event("error", operation.id, f"internal error: {error!r}")
+
+
+def _blocked(blockers: Sequence[Blocker]) -> ActionRefused:
+    lines = [f"{blocker.id}: {blocker.message}" for blocker in blockers]
+    remedies = dict.fromkeys(blocker.remedy for blocker in blockers if blocker.remedy)
+    return ActionRefused("\n".join(lines), kind="blocked", remedy="\n".join(remedies))
