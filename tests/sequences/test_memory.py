@@ -65,6 +65,17 @@ def replay(kind: str, sequence: Sequence[Step], files: Path) -> None:
     steps.run(kind, sequence, files)
 
 
+@pytest.mark.parametrize("gap", [0.0, 0.1, 1.0, 3.0])
+@pytest.mark.parametrize("target", ["d", "d/0"])
+def test_consoles_with_different_files_never_run_a_rank_on_two_nodes(
+    gap: float, target: str, tmp_path: Path
+) -> None:
+    for kind in ("moe", "dense"):
+        both: list[Step] = [("act", 0, "start", target), ("wait", gap), ("act", 1, "start", target)]
+        words = steps.fails(kind, [("open", 0, 0), ("open", 1, 1), ("wait", 3.0), *both, ("wait", 4.0)], tmp_path)
+        assert not words
+
+
 def _forgets_what_runs(patch: pytest.MonkeyPatch) -> None:
     honest = RankDirectories.view
 
