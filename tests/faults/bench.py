@@ -13,6 +13,7 @@ from collections.abc import Callable, Coroutine, Iterator, Sequence
 from concurrent.futures import Future
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
+from functools import cached_property
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -25,13 +26,14 @@ from pdtui.errors import ActionRefused
 from pdtui.fleet.engine import EngineThread
 from pdtui.fleet.fleet import Fleet
 from pdtui.fleet.intents import Intent, RestartRanks, StartRanks, StopRanks
-from pdtui.fleet.snapshot import NodeState, RankState, Snapshot
+from pdtui.fleet.snapshot import NodeState, NodeStatus, RankState, Snapshot
 from pdtui.readings.verdict import Verdict
 from pdtui.remote.interface import Command
 from pdtui.sim.control import send_fault
 from pdtui.topology.load import load_checked
 from pdtui.topology.planner import make_plan
 from tests.acceptance.served import PDTUI, Served, serve
+from tests.faults.commands import carry_out
 from tests.faults.wire import Wire, Wires
 from tests.support.processes import Process, carrying
 
@@ -39,9 +41,9 @@ T = TypeVar("T")
 HERE = Path(__file__).parent
 SPEED = 40.0
 """Of the stand-in: a rank is ready within a second or two."""
-WHOLE = 40.0
+WHOLE = 60.0
 """Seconds that the cluster has to be whole again after a row."""
-EVERY = 0.05
+EVERY = 0.1
 
 
 def alone(work: Coroutine[Any, Any, T]) -> T:
@@ -192,14 +194,18 @@ class Bench:
 
     # --- commands and operations
 
-    def pdtui(self, *words: str, timeout: float = 90.0) -> subprocess.CompletedProcess[str]:
-        """Run a command, `FILE` standing for the topology file; checks nothing."""
-        return self.served.run(*(str(self.file) if word == "FILE" else word for word in words), timeout=timeout)
+    def process(self, *words: str, timeout: float = 90.0) -> subprocess.CompletedProcess[str]:
+        """Run a command, `FILE` standing for the short topology file, as a process of its own; checks nothing."""
+        return self.served.run(*_words(words, self.short), timeout=timeout)
+
+    def pdtui(self, *words: str, timeout: float = 90.0) -> tuple[int, str]:
+        """Run a command over the engine; returns its exit status and what it said."""
+        return carry_out(self.engine, _words(words, self.file), timeout)
 
     def popen(self, *words: str) -> subprocess.Popen[str]:
         """Begin a command and do not wait."""
         process = subprocess.Popen(
-            [PDTUI, *(str(self.file) if word == "FILE" else word for word in words)],
+            [PDTUI, *_words(words, self.short)],
             env=self.served.env,
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
@@ -209,10 +215,17 @@ class Bench:
         self.begun.append(process)
         return process
 
-    def command(self, *words: str, timeout: float = 90.0) -> None:
-        """Run a command; what it said and its exit status are shown to the row as `command`."""
-        done = self.pdtui(*words, timeout=timeout)
-        self.said.append({"status": done.returncode, "output": f"{done.stdout}\n{done.stderr}"})
+    def command(self, *words: str, alone: bool = False, timeout: float = 90.0) -> None:
+        """Run a command; what it said and its exit status are shown to the row as `command`.
+
+        `alone`: as a process of its own, with its own fleet, as for another file.
+        """
+        if alone:
+            done = self.process(*words, timeout=timeout)
+            status, output = done.returncode, f"{done.stdout}\n{done.stderr}"
+        else:
+            status, output = self.pdtui(*words, timeout=timeout)
+        self.said.append({"status": status, "output": output})
 
     def ended(self, process: subprocess.Popen[str], within: float = 90.0) -> None:
         """Wait for a command that was begun; what it said is shown to the row as `command`."""
@@ -252,9 +265,16 @@ class Bench:
         """Read NPUs now."""
         alone(self.engine.poll_now(nodes))
 
+    @cached_property
+    def short(self) -> Path:
+        """The topology file without the nodes that carry no ranks: a command connects to fewer."""
+        return self.variant("short", lambda _: None)
+
     def variant(self, name: str, change: Callable[[Any], None]) -> Path:
-        """Write a changed copy of the topology file and return it."""
+        """Write a changed copy of the topology file, without nodes that carry no ranks, and return it."""
         document = yaml.safe_load(self.file.read_text(encoding="utf-8"))
+        used = {rank.node for rank in self.engine.plan.ranks}
+        document["nodes"] = {node: said for node, said in document["nodes"].items() if node in used}
         change(document)
         path = self.folder / f"{name}.yaml"
         path.write_text(yaml.safe_dump(document, sort_keys=False), encoding="utf-8")
@@ -262,10 +282,13 @@ class Bench:
 
     # --- whole again
 
+    def _watched(self) -> Sequence[NodeStatus]:
+        return [node for node in self.snapshot.nodes if node.name not in self.aside]
+
     def trouble(self) -> str:
         """Return what keeps the cluster from being whole; empty when nothing does."""
         now = self.snapshot
-        nodes = [node for node in now.nodes if node.name not in self.aside]
+        nodes = self._watched()
         ranks = [rank for rank in now.ranks if rank.id not in self.aside]
         found = [f"{node.name} {node.state}" for node in nodes if node.state is not NodeState.CONNECTED]
         found += [
@@ -290,12 +313,13 @@ class Bench:
         said: list[str] = []
         ranks = tuple(rank.id for rank in self.engine.plan.ranks if rank.id not in self.aside)
         for attempt in range(2):
-            deadline = time.monotonic() + (WHOLE if attempt else 10.0)
+            deadline = time.monotonic() + (WHOLE if attempt else WHOLE / 3)
             while (trouble := self.trouble()) and time.monotonic() < deadline:
-                if any(node.state is not NodeState.CONNECTED for node in self.snapshot.nodes):
-                    self.poll()  # Tries those at once that wait for their next try.
-                elif "NPU" in trouble or ":" in trouble:
-                    self.poll()
+                away = [node.name for node in self._watched() if node.state is not NodeState.CONNECTED]
+                if away:
+                    self.poll(*away)  # Tries those at once that wait for their next try.
+                elif sick := [node.name for node in self._watched() if _sick(node)]:
+                    self.poll(*sick)
                 elif ids := tuple(rank for rank in ranks if self.state(rank) in _DOWN):
                     self.done(RestartRanks(ids, grace=5.0))
                 time.sleep(EVERY)
@@ -306,6 +330,14 @@ class Bench:
             said.append(self.done(StopRanks(ranks, grace=1.0)))
             said.append(self.done(StartRanks(ranks)))
         raise AssertionError("; ".join([f"the cluster is not whole again: {self.trouble()}", *said]))
+
+
+def _words(words: Sequence[str], file: Path) -> list[str]:
+    return [str(file) if word == "FILE" else word for word in words]
+
+
+def _sick(node: NodeStatus) -> bool:
+    return bool(node.error or node.tool_error) or any(npu.verdict is not Verdict.HEALTHY for npu in node.npus)
 
 
 _DOWN = (RankState.FAILED, RankState.STOPPED, RankState.UNHEALTHY, RankState.STALLED, RankState.UNKEPT)

@@ -4,14 +4,21 @@ from __future__ import annotations
 
 import contextlib
 import json
+import subprocess
 import threading
 import time
 from collections.abc import Sequence
 from types import TracebackType
 from typing import Self
 
+import asyncssh
+
+from pdtui.errors import PdtuiError
 from tests.faults.bench import EVERY, Bench
 from tests.faults.table import Outcome, Row, told
+
+BROKEN = (AssertionError, OSError, PdtuiError, asyncssh.Error, subprocess.SubprocessError)
+"""What a row raises that cannot be made."""
 
 
 def order(rows: Sequence[Row]) -> list[Row]:
@@ -24,15 +31,22 @@ class Watch:
 
     def __init__(self, on: Bench, row: Row) -> None:
         self.outcome = Outcome(row)
+        self.over = False
+        """There is nothing to look for."""
         self._bench = on
         self._since = on.clock.wall()
         self._began = time.monotonic()
+        self._looked: tuple[int, int] | None = None
 
     def look(self) -> bool:
-        """Look once; returns whether the row is over."""
+        """Look once, when there is something new; returns whether the row is over."""
         row, outcome = self.outcome.row, self.outcome
-        document = self._bench.document(self._since)
         seconds = time.monotonic() - self._began
+        newest = (self._bench.snapshot.revision, len(self._bench.said))
+        if newest == self._looked:
+            return seconds > row.within
+        self._looked = newest
+        document = self._bench.document(self._since)
         outcome.missing = "; ".join(filter(None, (shown.missing(document) for shown in row.shows)))
         if not outcome.missing:
             outcome.seconds = seconds
@@ -55,8 +69,12 @@ class Aside:
         self._bench.aside |= frozenset[str]().union(*(row.aside for row in self._rows))
         with contextlib.ExitStack() as stack:
             for row in self._rows:
-                self._watches[row.id] = Watch(self._bench, row)
-                stack.enter_context(row.event(self._bench))
+                self._watches[row.id] = watch = Watch(self._bench, row)
+                try:
+                    stack.enter_context(row.event(self._bench))
+                except BROKEN as error:  # The other rows go on.
+                    watch.outcome.missing = f"it could not be made: {error!r}"
+                    watch.over = True
             self._stack = stack.pop_all()
         self._thread.start()
         return self
@@ -67,11 +85,13 @@ class Aside:
         """Put all of them right."""
         self._over.set()
         self._thread.join()
-        self._stack.close()
-        self._bench.aside -= frozenset[str]().union(*(row.aside for row in self._rows))
+        try:
+            self._stack.close()
+        finally:
+            self._bench.aside -= frozenset[str]().union(*(row.aside for row in self._rows))
 
     def _watch(self) -> None:
-        waiting = list(self._watches.values())
+        waiting = [watch for watch in self._watches.values() if not watch.over]
         while waiting and not self._over.wait(0.25):
             waiting = [watch for watch in waiting if not watch.look()]
 
@@ -103,7 +123,9 @@ class Table:
     def outcome(self, row: Row) -> Outcome:
         """Make a row happen, and return what became of it."""
         if row.late:
-            self._late = self._late or self._begin(late=True)
+            if self._late is None:
+                self.bench.mend()
+                self._late = self._begin(late=True)
             return self._late.outcome(row)
         return self._aside.outcome(row) if row.aside else self._alone(row)
 
@@ -121,7 +143,10 @@ class Table:
 
     def _not_in_status(self, row: Row) -> str:
         """Return what a new console does not show."""
-        done = self.bench.pdtui("status", "FILE", "--json")
+        planned = {name for rank in self.bench.engine.plan.ranks for name in (rank.id, rank.node)}
+        known = all(shown.subject in (*planned, "serving", "headline") for shown in row.shows)
+        file = self.bench.short if known else self.bench.file
+        done = self.bench.process("status", str(file), "--json")
         if done.returncode != 1:
             return f"pdtui status: exit status {done.returncode}: {done.stderr}"
         document = {"events": [], "operations": [], **json.loads(done.stdout)}

@@ -39,7 +39,7 @@ def left_over(bench: Bench) -> list[str]:
     """Stop everything and return what is left: processes, ports, locks, HBM, states."""
     bench.mend()
     ports = [(rank.host, port) for rank in bench.engine.plan.ranks for port in (rank.api_port, *rank.kv_ports)]
-    done = bench.pdtui("stop", "FILE", "all")
+    done = bench.process("stop", "FILE", "all")
     if done.returncode != 0:
         return [f"stop all: {done.stdout}{done.stderr}"]
     bench.until(

@@ -50,11 +50,11 @@ def silent(node: str) -> Event:
 @contextmanager
 def frozen(bench: Bench) -> Iterator[None]:
     """What is connected breaks, and new connections are accepted but never answered."""
-    bench.wire("node6").silence()
-    bench.wire("node6").reset()
+    bench.wire("node2").silence()
+    bench.wire("node2").reset()
     yield
-    bench.wire("node6").restore()
-    bench.poll("node6")
+    bench.wire("node2").restore()
+    bench.poll("node2")
 
 
 @contextmanager
@@ -72,22 +72,22 @@ def new_host_key(bench: Bench) -> Iterator[None]:
     known = Path(yaml.safe_load(bench.file.read_text(encoding="utf-8"))["ssh"]["known_hosts"])
     before = known.read_text(encoding="ascii")
     other = asyncssh.generate_private_key("ssh-ed25519").export_public_key().decode("ascii").strip()
-    address, port = bench.wire("node9").host, bench.wire("node9").port
+    address, port = bench.wire("node5").host, bench.wire("node5").port
     lines = [line for line in before.splitlines() if not line.startswith(f"[{address}]:{port} ")]
     known.write_text("\n".join([*lines, f"[{address}]:{port} {other}"]) + "\n", encoding="ascii")
-    bench.wire("node9").reset()
+    bench.wire("node5").reset()
     yield
     known.write_text(before, encoding="ascii")
-    bench.poll("node9")
+    bench.poll("node5")
 
 
 @contextmanager
 def no_python(bench: Bench) -> Iterator[None]:
-    bench.fault("no-python node9 on")
-    bench.wire("node9").reset()
+    bench.fault("no-python node5 on")
+    bench.wire("node5").reset()
     yield
-    bench.fault("no-python node9 off")
-    bench.poll("node9")
+    bench.fault("no-python node5 off")
+    bench.poll("node5")
 
 
 @contextmanager
@@ -157,10 +157,10 @@ LINKS = (
         "silent-cut",
         "packets to a node are dropped: nothing breaks, nothing comes",
         "no byte is carried any more, connections stay open",
-        silent("node5"),
-        (Shown("node5", "reconnecting", ("no answer",)),),
-        45.0,
-        aside=frozenset({"node5"}),
+        silent("node3"),
+        (Shown("node3", "reconnecting", ("no answer",)), Shown("decode/2", "lost", ("ready",))),
+        75.0,
+        aside=frozenset({"node3", "decode/2", "decode/3"}),
         late=True,
     ),
     Row(
@@ -168,9 +168,9 @@ LINKS = (
         "sshd of a node hangs: it accepts and says nothing",
         "connection reset, then accepted without a byte",
         frozen,
-        (Shown("node6", "reconnecting", ("no answer",)),),
-        45.0,
-        aside=frozenset({"node6"}),
+        (Shown("node2", "reconnecting", ("no answer",)), Shown("decode/0", "lost", ("ready",))),
+        60.0,
+        aside=frozenset({"node2", "decode/0", "decode/1"}),
         late=True,
     ),
     Row(
@@ -179,14 +179,14 @@ LINKS = (
         "each piece delayed by 300 ms each way; SIGKILL to spare/0",
         slow,
         (Shown("node4", "connected"), Shown("spare/0", "failed", ("killed by SIGKILL",))),
-        25.0,
+        40.0,
     ),
     Row(
         "host-key-changed",
         "a node shows another host key than the known one",
         "another key in known_hosts, connection reset",
         new_host_key,
-        (Shown("node9", "failed", ("host key", "ssh-keygen")),),
+        (Shown("node5", "failed", ("host key", "ssh-keygen")),),
         15.0,
         in_status=True,
     ),
@@ -195,7 +195,7 @@ LINKS = (
         "a node has no python3 any more",
         "python3 replaced by a script that ends with 127, connection reset",
         no_python,
-        (Shown("node9", "failed", ("python3", "Python 3.6")),),
+        (Shown("node5", "failed", ("python3", "Python 3.6")),),
         20.0,
     ),
     Row(

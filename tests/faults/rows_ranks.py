@@ -127,7 +127,7 @@ RANKS = (
             Shown("headline", says=("spare/0 failed at", "SIGKILL")),
             Shown("decode/0", "ready"),
         ),
-        10.0,
+        15.0,
         in_status=True,
     ),
     Row(
@@ -136,8 +136,7 @@ RANKS = (
         "SIGKILL to `vllm serve`",
         killed("spare/0", "vllm serve"),
         (Shown("spare/0", "failed", ("processes left of its last run: pid",)),),
-        10.0,
-        in_status=True,
+        20.0,
     ),
     Row(
         "engine-killed",
@@ -186,7 +185,7 @@ RANKS = (
         "SIGKILL to the keeper",
         keeper_killed,
         (Shown("spare/0", "unkept", ("200",)), Shown("serving", "DEGRADED|SERVING")),
-        10.0,
+        15.0,
         in_status=True,
     ),
     Row(
@@ -195,7 +194,9 @@ RANKS = (
         "SIGSTOP to its API server",
         server_frozen,
         (Shown("spare/0", "unhealthy", ("timeout",)),),
-        25.0,
+        40.0,
+        aside=frozenset({"spare/0"}),
+        late=True,
     ),
     Row(
         "ignores-term",
@@ -211,7 +212,7 @@ RANKS = (
         "the stand-in's engine stops making tokens while completions run",
         stalled,
         (Shown("p/0", "stalled", ("200",)),),
-        60.0,
+        120.0,
         aside=frozenset({"p/0"}),
     ),
     Row(

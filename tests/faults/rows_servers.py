@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from pdtui.fleet.intents import RestartRanks
+from pdtui.sim.faults import NO_PYTHON
 from tests.faults.bench import Bench
 from tests.faults.table import Event, Row, Shown
 
@@ -18,11 +19,11 @@ def switched(on: str, off: str, *, command: tuple[str, ...] = ()) -> Event:
         bench.fault(on)
         try:
             if command:
-                bench.command(*command)
+                bench.command(*command, alone=True)
             yield
         finally:
             bench.fault(off)
-            bench.poll()
+            bench.poll(on.split()[1])
 
     return event
 
@@ -48,6 +49,23 @@ def rebooted(bench: Bench) -> Iterator[None]:
 
 
 @contextmanager
+def container_without_python(bench: Bench) -> Iterator[None]:
+    """Take python3 away inside the container only; the host keeps its own."""
+    place = bench.home("node2") / "containers" / "vllm-ascend" / "usr" / "local" / "bin" / "python3"
+    target = place.readlink()
+    place.unlink()  # What it points to is everybody's.
+    place.write_text(NO_PYTHON, encoding="ascii")
+    place.chmod(0o755)
+    bench.kill(bench.agents_on("node2"))
+    try:
+        yield
+    finally:
+        place.unlink()
+        place.symlink_to(target)
+        bench.poll("node2")
+
+
+@contextmanager
 def engine_down(bench: Bench) -> Iterator[None]:
     bench.fault("engine-down node2 on")
     bench.kill(bench.agents_on("node2"))
@@ -55,7 +73,7 @@ def engine_down(bench: Bench) -> Iterator[None]:
         yield
     finally:
         bench.fault("engine-down node2 off")
-        bench.poll()
+        bench.poll("node2")
 
 
 SERVERS = (
@@ -73,7 +91,7 @@ SERVERS = (
         "SIGSTOP to sshd and its sessions",
         switched("sshd-freeze node4", "sshd node4"),
         (Shown("node4", "reconnecting", ("no answer",)),),
-        45.0,
+        75.0,
         aside=frozenset({"node4"}),
         late=True,
     ),
@@ -83,7 +101,7 @@ SERVERS = (
         "the node's cable in the simulated network",
         switched("cut node3", "heal node3"),
         (Shown("node3", "reconnecting", ("no answer",)),),
-        45.0,
+        75.0,
         aside=frozenset({"node3"}),
         late=True,
     ),
@@ -146,6 +164,24 @@ SERVERS = (
         switched("container node1 remove", "heal node1"),
         (Shown("node1", says=("there is no container vllm-ascend", "create it")), Shown("p/0", "lost")),
         20.0,
+    ),
+    Row(
+        "container-paused",
+        "the container under a rank is paused",
+        "docker pause",
+        switched("container node1 pause", "container node1 unpause"),
+        (Shown("node1", says=("is paused", "docker unpause vllm-ascend")), Shown("p/0", "lost", ("ready",))),
+        75.0,
+        aside=frozenset({"node1", "p/0"}),
+        late=True,
+    ),
+    Row(
+        "container-without-python",
+        "there is no python3 in the container, though the host has one",
+        "python3 in the container replaced by a script that ends with 127; SIGKILL to the agents",
+        container_without_python,
+        (Shown("node2", says=("python3", "container vllm-ascend")), Shown("d/0", "lost", ("ready",))),
+        30.0,
     ),
     Row(
         "engine-down",

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import signal
+import socket
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from typing import Any
 
+from pdtui.cli.live import SETTLE
 from pdtui.fleet.intents import RestartRanks, StartRanks, StopRanks
 from pdtui.fleet.snapshot import RankState
 from tests.faults.bench import Bench
@@ -40,6 +42,7 @@ def port_taken(bench: Bench) -> Iterator[None]:
     script = STRANGER.format(address=bench.sshd["node4"][0], port=7100)
     pid = bench.background("node4", ["python3", "-c", script])
     try:
+        bench.until(lambda: _accepts(bench.sshd["node4"][0], 7100), "the stranger listens")
         bench.command("start", "FILE", "spare")
         yield
     finally:
@@ -47,13 +50,51 @@ def port_taken(bench: Bench) -> Iterator[None]:
     bench.until(lambda: bench.state("spare/0") is RankState.STOPPED, "the stranger is gone")
 
 
+def _accepts(host: str, port: int) -> bool:
+    with closing(socket.socket()) as knocking:
+        return knocking.connect_ex((host, port)) == 0
+
+
 @contextmanager
 def port_of_other_cluster(bench: Bench) -> Iterator[None]:
     def rename(file: Any) -> None:
         file["name"] = "other"
 
-    bench.command("start", str(bench.variant("other", rename)), "spare")
+    bench.command("start", str(bench.variant("other", rename)), "spare", alone=True)
     yield
+
+
+@contextmanager
+def port_of_mate(bench: Bench) -> Iterator[None]:
+    """Give the port of a rank that runs to another one: an edit that swaps ports."""
+
+    def change(file: Any) -> None:
+        file["groups"]["other"] = {
+            **file["groups"]["spare"],
+            "devices": [4, 5],
+            "rpc_port": 12421,
+            "kv_port": 14800,
+        }
+        file["groups"]["spare"]["api_port"] = 7200
+
+    bench.command("start", str(bench.variant("swapped", change)), "other", alone=True)
+    yield
+
+
+@contextmanager
+def beside_silent_nodes(bench: Bench) -> Iterator[None]:
+    """Start what has nothing to do with two nodes from which nothing comes."""
+    bench.stop("spare/0")
+    for node in ("node5", "node6"):
+        bench.wire(node).silence()
+    try:
+        began = bench.clock.monotonic()
+        bench.command("start", str(bench.file), "spare", alone=True)
+        assert bench.clock.monotonic() - began < SETTLE, "it waited for nodes on which it does nothing"
+        yield
+    finally:
+        for node in ("node5", "node6"):
+            bench.wire(node).restore()
 
 
 @contextmanager
@@ -63,6 +104,7 @@ def device_busy(bench: Bench) -> Iterator[None]:
     held = bench.home("node4") / "npu" / "0" / "hbm" / str(pid)
     held.write_text("30000 python3\n", encoding="ascii")
     try:
+        bench.poll("node4")
         bench.command("start", "FILE", "spare")
         yield
     finally:
@@ -75,6 +117,7 @@ def memory_held(bench: Bench) -> Iterator[None]:
     bench.stop("spare/0")
     bench.fault("hbm node4/1 30000")
     try:
+        bench.poll("node4")
         bench.command("start", "FILE", "spare")
         yield
     finally:
@@ -87,7 +130,7 @@ def bad_flag(bench: Bench) -> Iterator[None]:
         file["groups"]["spare"]["args"] = {"max-num-seqs": "many"}
 
     bench.stop("spare/0")
-    bench.command("start", str(bench.variant("bad-flag", change)), "spare")
+    bench.command("start", str(bench.variant("bad-flag", change)), "spare", alone=True)
     yield
 
 
@@ -119,7 +162,7 @@ def out_of_memory(bench: Bench) -> Iterator[None]:
 def never_ready(bench: Bench) -> Iterator[None]:
     bench.stop("spare/0")
     with replaced("node4", "vllm", "#!/bin/sh\necho INFO importing for ever\nexec sleep 600\n")(bench):
-        bench.command("start", "FILE", "spare", "--timeout", "4")
+        bench.command("start", "FILE", "spare", "--timeout", "4", alone=True)
         yield
     bench.done(RestartRanks(("spare/0",), grace=1.0))
 
@@ -128,7 +171,7 @@ def never_ready(bench: Bench) -> Iterator[None]:
 def half_a_group(bench: Bench) -> Iterator[None]:
     bench.stop("decode/0", "decode/1", "decode/2", "decode/3")
     words = ("--override", "group:decode", "--reason", "the other node is away", "--timeout", "4")
-    bench.command("start", "FILE", "@node2", *words)
+    bench.command("start", "FILE", "@node2", *words, alone=True)
     yield
     bench.done(RestartRanks(("decode/0", "decode/1", "decode/2", "decode/3")))
 
@@ -198,7 +241,7 @@ def _asked_to_stop(bench: Bench) -> float:
 def by_hand(bench: Bench) -> Iterator[None]:
     """Start the rank's own script in a shell, as one does without a console."""
     bench.stop("spare/0")
-    script = bench.served.run("plan", str(bench.file), "--rank", "spare/0").stdout
+    _, script = bench.pdtui("plan", "FILE", "--rank", "spare/0")
     home = bench.home("node4") / "root"
     (home / "by_hand.sh").write_text(script, encoding="utf-8")
     bench.on(
@@ -207,7 +250,7 @@ def by_hand(bench: Bench) -> Iterator[None]:
     bench.until(lambda: bench.state("spare/0") is RankState.UNMANAGED, "a rank that nobody here has started", 30.0)
     bench.command("start", "FILE", "spare")
     yield
-    assert bench.pdtui("stop", "FILE", "spare").returncode == 0
+    assert bench.pdtui("stop", "FILE", "spare")[0] == 0
     bench.until(lambda: bench.state("spare/0") is RankState.STOPPED, "the rank by hand is gone")
 
 
@@ -221,7 +264,7 @@ STARTS = (
             Shown("spare/0", "stopped"),
             Shown("command", "1", ("API port 7100 of spare/0 on node4 is held by pid", "not started here")),
         ),
-        20.0,
+        30.0,
     ),
     Row(
         "port-of-other-cluster",
@@ -229,6 +272,28 @@ STARTS = (
         "`pdtui start` of a copy of the file under another name, while spare/0 runs",
         port_of_other_cluster,
         (Shown("command", "1", ("7100", "spare/0 of cluster faulty")), Shown("spare/0", "ready")),
+        30.0,
+    ),
+    Row(
+        "port-of-mate",
+        "a rank's API port is held by another rank of the same file, which had it before an edit",
+        "`pdtui start` of a group that got the port of spare/0, while spare/0 runs",
+        port_of_mate,
+        (
+            Shown("command", "1", ("API port 7100 of other/0", "spare/0, pid", "restart spare/0")),
+            Shown("spare/0", "ready"),
+        ),
+        30.0,
+    ),
+    Row(
+        "start-beside-silent",
+        "a group is started while two other nodes are silent",
+        "no byte to node5 and node6 is carried, connections stay open; then `pdtui start`",
+        beside_silent_nodes,
+        (
+            Shown("command", "0", ("no answer yet from node5, node6: not waited for", "spare/0", "ok")),
+            Shown("spare/0", "ready"),
+        ),
         30.0,
     ),
     Row(
@@ -283,7 +348,7 @@ STARTS = (
             Shown("command", "1", ("not ready within 4 s",)),
             Shown("spare/0", "starting"),
         ),
-        30.0,
+        45.0,
     ),
     Row(
         "half-a-group",
@@ -296,7 +361,7 @@ STARTS = (
             Shown("decode/2", "stopped"),
             Shown("serving", "DOWN|STARTING"),
         ),
-        30.0,
+        45.0,
     ),
     Row(
         "two-starts",
@@ -332,7 +397,7 @@ STARTS = (
             Shown("command", "0", ("spare/0", "ok")),
             Shown("spare/0", "stopped"),
         ),
-        60.0,
+        80.0,
     ),
     Row(
         "cut-in-start",
@@ -348,7 +413,7 @@ STARTS = (
         "TCP reset while the rank ignores TERM",
         cut_in_stop,
         (Shown("operation", "done", ("1 stopped, 1 by KILL",)), Shown("spare/0", "stopped")),
-        30.0,
+        45.0,
     ),
     Row(
         "by-hand",

@@ -22,7 +22,7 @@ from tests.support.netns import require_netns
 
 pytestmark = [
     pytest.mark.slow,
-    pytest.mark.timeout(420),
+    pytest.mark.timeout(600),
     pytest.mark.xdist_group("faults"),
 ]
 
