@@ -143,7 +143,7 @@ RANKS = (
         "the EngineCore of a rank is killed",
         "SIGKILL to VLLM::EngineCore",
         killed("spare/0", "VLLM::EngineCore"),
-        (Shown("spare/0", "failed", ("died unexpectedly",)),),
+        (Shown("spare/0", "failed", ("died",)),),
         15.0,
     ),
     Row(

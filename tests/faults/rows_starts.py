@@ -412,7 +412,7 @@ STARTS = (
         "the connection breaks in the middle of a stop, which goes on when it is back",
         "TCP reset while the rank ignores TERM",
         cut_in_stop,
-        (Shown("operation", "done", ("1 stopped, 1 by KILL",)), Shown("spare/0", "stopped")),
+        (Shown("operation", "done", ("1 stopped",)), Shown("spare/0", "stopped")),
         45.0,
     ),
     Row(
