@@ -131,7 +131,7 @@ async def test_keeper_and_rank_killed_is_an_end_that_nobody_saw(connect: Connect
     assert (await agent.start_rank(spec(cluster))).outcome == "already_running"
     for pid in unkept.processes:
         os.kill(pid, signal.SIGKILL)
-    gone = await until(agent, cluster, lambda record: record.state is ProcessState.EXITED)
+    gone = await until(agent, cluster, lambda record: record.state is ProcessState.EXITED and not record.processes)
     assert (gone.exit_status, gone.exit_signal, gone.stop_requested) == (None, None, False)
     assert gone.gone_with == "keeper"
     other = await connect()

@@ -258,7 +258,8 @@ class Container:
             place.mkdir(parents=True, exist_ok=True)
         else:
             place.parent.mkdir(parents=True, exist_ok=True)
-            place.touch()
+            if not place.exists():  # What is lent already, like the machine's Python, is never written to.
+                place.touch()
         mount(str(source), str(place), None, MS_BIND | MS_REC)
         if read_only:
             # A mount with flags that a user namespace has locked keeps them, and refuses this.
