@@ -393,3 +393,17 @@ async def test_real_sudo(
         assert remedy in caught.value.remedy
     finally:
         await transport.close()
+
+
+@pytest.mark.parametrize(
+    ("root", "kind"),
+    [("/", "tmpfs"), ("/pdtui", "bind")],
+    ids=["memory of its own", "folder of the host's memory"],
+)
+def test_a_mount_of_the_host_is_told_from_memory_of_the_container(
+    monkeypatch: pytest.MonkeyPatch, root: str, kind: str
+) -> None:
+    table = f"21 1 0:20 / / rw - overlay overlay rw\n22 21 0:21 {root} /var/lib/pd\\040tui rw - tmpfs tmpfs rw\n"
+    monkeypatch.setattr(agent, "read_text", lambda _: table)
+    assert agent.mount_of("/var/lib/pd tui/state") == ("/var/lib/pd tui", kind)
+    assert agent.mount_of("/opt") == ("/", "overlay")

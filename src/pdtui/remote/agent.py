@@ -2976,17 +2976,20 @@ def namespace(kind):
 
 
 def mount_of(path):
-    """Return (mount point, type of file system) of a file, from /proc/self/mountinfo (proc(5))."""
+    """Return (mount point, type of file system) of a file, from /proc/self/mountinfo (proc(5)).
+
+    A folder of a file system that is mounted here, as a container's mounts of the host are, is of type `bind`.
+    """
     path, best = os.path.realpath(path), ("", "")
     for line in read_text("/proc/self/mountinfo").split("\n"):
         left, _, right = line.partition(" - ")
         if not right:
             continue
-        point = left.split(" ")[4]
+        root, point = left.split(" ")[3:5]
         for code, char in (("\\040", " "), ("\\011", "\t"), ("\\012", "\n"), ("\\134", "\\")):
             point = point.replace(code, char)
         if len(point) >= len(best[0]) and (path + "/").startswith(point.rstrip("/") + "/"):
-            best = (point, right.split(" ")[0])
+            best = (point, right.split(" ")[0] if root == "/" else "bind")
     return best
 
 

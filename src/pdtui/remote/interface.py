@@ -111,7 +111,7 @@ class Facts:
     state_mount: str = ""
     """Where the file system of `state_dir` is mounted; `/` is the root of the machine or the container."""
     state_mount_type: str = ""
-    """Type of that file system."""
+    """Type of that file system; `bind` where a folder of it is mounted, as a host's folder is in a container."""
     other_user: str = ""
     """Whose agents keep records in `other_folder`, which ours cannot use; empty: nobody's."""
     other_folder: str = ""
