@@ -76,9 +76,11 @@ def test_demo_command_opens_a_console_on_a_cluster_that_comes_up(tmp_path: Path)
     home = tmp_path / "home"
     home.mkdir()
     env = {"HOME": str(home), "PATH": os.environ["PATH"], "XDG_RUNTIME_DIR": str(home / "run")}
-    with Terminal([PDTUI, "demo"], socket=tmp_path / "tmux", size=(120, 40), env=env) as terminal:
+    argv = ["sh", "-c", '"$0" demo; echo "ended with $?"', PDTUI]
+    with Terminal(argv, socket=tmp_path / "tmux", size=(120, 40), env=env) as terminal:
         terminal.until("SERVING", "P 4/4", "D 8/8", within=90.0)
         leave(terminal)
+        terminal.until("ended with 0", within=60.0)
 
 
 def test_terminal_that_cannot_show_the_console_is_told_so(cluster: Served) -> None:

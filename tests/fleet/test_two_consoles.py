@@ -66,7 +66,7 @@ async def test_one_works_the_other_is_told_and_may_take_over(rack: Rack) -> None
     (done, refused) = sorted(ends)
     assert (done[0], refused[0]) == (0, 1), ends
     assert "group decode is in another operator's hands: " in refused[2]
-    assert "starts group decode on node3, node4 for " in refused[2]
+    assert "starts group decode on node3" in refused[2]  # and on node4, if it has got so far
     assert [len(rack.pids(rank, "vllm serve")) for rank in DECODE] == [1, 1, 1, 1]
 
     # A restart is under way: a stop is refused, seen in `status`, and goes ahead where that is said.
