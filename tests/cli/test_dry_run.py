@@ -11,7 +11,7 @@ from pdtui.cli.actions import check_override, dry_run
 from pdtui.errors import ActionRefused, UsageError
 from pdtui.fleet.intents import Breaking, RestartRanks, StartRanks, StopRanks
 from pdtui.fleet.snapshot import RankState
-from pdtui.remote.interface import Listener
+from pdtui.remote.messages.processes import Listener
 from tests.fleet.cluster import ALL, DECODE, Cluster
 from tests.fleet.test_unmanaged import put
 from tests.support.memory_node import Behaviour

@@ -28,7 +28,7 @@ from pdtui.fleet.fleet import Fleet
 from pdtui.fleet.intents import Intent, RestartRanks, StartRanks, StopRanks
 from pdtui.fleet.snapshot import NodeState, NodeStatus, RankState, Snapshot
 from pdtui.readings.verdict import Verdict
-from pdtui.remote.interface import Command
+from pdtui.remote.messages.commands import Command
 from pdtui.sim.control import send_fault
 from pdtui.topology.load import load_checked
 from pdtui.topology.planner import make_plan

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Sequence
 
 from pdtui.clock import Clock
-from pdtui.remote.interface import Command, Completed, NodeAgent
+from pdtui.remote.interface import NodeAgent
+from pdtui.remote.messages.commands import Command, Completed
 from tests.support.memory_node import MemoryAgent, MemoryLink, MemoryNode
 
 HEAD = """+-----+

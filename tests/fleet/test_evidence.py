@@ -12,7 +12,8 @@ from pdtui.errors import ActionRefused
 from pdtui.fleet.fleet import Fleet
 from pdtui.fleet.intents import RestartRanks, StartRanks, StopRanks
 from pdtui.fleet.snapshot import OperationStatus, RankState
-from pdtui.remote.interface import Command, Completed, Evidence
+from pdtui.remote.messages.commands import Command, Completed
+from pdtui.remote.messages.ranks import Evidence
 from tests.fleet.cluster import ALL, Cluster
 from tests.support.memory_node import MemoryAgent
 

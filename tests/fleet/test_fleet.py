@@ -11,7 +11,9 @@ import pytest
 from pdtui.errors import ConnectError
 from pdtui.fleet.intents import StartRanks, StopRanks
 from pdtui.fleet.snapshot import NodeState, RankState
-from pdtui.remote.interface import HttpReply, Listener, ProcessInfo, ProcessState, RankRecord
+from pdtui.remote.messages.commands import HttpReply
+from pdtui.remote.messages.processes import Listener, ProcessInfo
+from pdtui.remote.messages.ranks import ProcessState, RankRecord
 from tests.fleet.cluster import ALL, Cluster, write_file
 from tests.support.memory_node import Behaviour
 

@@ -12,7 +12,7 @@ from pdtui.console.describe import describe_rank
 from pdtui.fleet.fleet import Fleet
 from pdtui.fleet.intents import RestartRanks, StartRanks, StopRanks
 from pdtui.fleet.snapshot import GroupStatus, OperationStatus, RankState
-from pdtui.remote.interface import RankSpec, StartResult
+from pdtui.remote.messages.ranks import RankSpec, StartResult
 from tests.fleet.cluster import ALL, DECODE, Cluster
 from tests.support.memory_node import Behaviour, MemoryAgent
 

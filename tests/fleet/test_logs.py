@@ -11,7 +11,8 @@ from pdtui.fleet.handle import LogLine
 from pdtui.fleet.logs import LogBook, LogSource, Merger, _Ring, follow_merged, read_tail
 from pdtui.fleet.stages import StageTails
 from pdtui.readings.lines import LineSplitter
-from pdtui.remote.interface import LogChunk, ProcessState, RankRecord
+from pdtui.remote.messages.commands import LogChunk
+from pdtui.remote.messages.ranks import ProcessState, RankRecord
 from pdtui.topology.model import Role
 from pdtui.topology.plan import RankPlan
 from tests.support.manual_clock import ManualClock, settle

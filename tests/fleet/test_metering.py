@@ -2,7 +2,7 @@ from __future__ import annotations
 
 from pdtui.fleet.metering import STALLED_AFTER, Meters
 from pdtui.fleet.snapshot import RankMetrics
-from pdtui.remote.interface import HttpReply
+from pdtui.remote.messages.commands import HttpReply
 from pdtui.topology.model import Role
 from pdtui.topology.plan import RankPlan
 from tests.support.manual_clock import ManualClock

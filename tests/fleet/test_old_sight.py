@@ -11,7 +11,8 @@ from pdtui.errors import ActionRefused
 from pdtui.fleet.fleet import Fleet
 from pdtui.fleet.intents import Intent, RestartRanks, StartRanks, StopRanks
 from pdtui.fleet.snapshot import OperationStatus, RankState
-from pdtui.remote.interface import HttpReply, Listener
+from pdtui.remote.messages.commands import HttpReply
+from pdtui.remote.messages.processes import Listener
 from tests.fleet.cluster import Cluster, write_file
 from tests.support.memory_node import Behaviour
 

@@ -14,7 +14,8 @@ from pdtui.errors import ActionRefused, AgentError
 from pdtui.fleet.fleet import Fleet
 from pdtui.fleet.intents import RestartRanks, StartRanks, StopRanks
 from pdtui.fleet.snapshot import OperationStatus, RankState
-from pdtui.remote.interface import Listener, RankRecord, RankSpec
+from pdtui.remote.messages.processes import Listener
+from pdtui.remote.messages.ranks import RankRecord, RankSpec
 from tests.fleet.cluster import ALL, DECODE, Cluster
 from tests.support.memory_node import Behaviour, MemoryAgent
 

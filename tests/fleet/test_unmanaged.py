@@ -13,7 +13,8 @@ from pdtui.errors import ActionRefused
 from pdtui.fleet.fleet import Fleet
 from pdtui.fleet.intents import RestartRanks, StartRanks, StopRanks
 from pdtui.fleet.snapshot import OperationStatus, RankState
-from pdtui.remote.interface import HttpReply, Listener, Output, ProcessInfo
+from pdtui.remote.messages.commands import HttpReply
+from pdtui.remote.messages.processes import Listener, Output, ProcessInfo
 from pdtui.topology.plan import RankPlan
 from tests.fleet.cluster import ALL, DECODE, Cluster
 from tests.fleet.npu_tools import Tools

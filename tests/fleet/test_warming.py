@@ -10,7 +10,7 @@ from pdtui.fleet.fleet import Fleet
 from pdtui.fleet.intents import StartRanks
 from pdtui.fleet.serving import usable_ranks
 from pdtui.fleet.snapshot import OperationStatus, RankState
-from pdtui.remote.interface import WarmUp
+from pdtui.remote.messages.ranks import WarmUp
 from tests.fleet.cluster import ALL, DECODE, Cluster
 from tests.support.memory_node import Behaviour
 

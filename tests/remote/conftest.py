@@ -12,8 +12,10 @@ from pathlib import Path
 import pytest
 
 from pdtui.clock import SystemClock
+from pdtui.remote.channel import Transport
 from pdtui.remote.client import AgentClient
-from pdtui.remote.interface import LogChunk, RankSpec, Transport
+from pdtui.remote.messages.commands import LogChunk
+from pdtui.remote.messages.ranks import RankSpec
 from pdtui.remote.transports.jump_hosts import JumpHosts
 from pdtui.remote.transports.local import LocalTransport
 from pdtui.remote.transports.login import Handshakes

@@ -13,7 +13,7 @@ import zlib
 from collections.abc import Sequence
 from typing import Any
 
-from pdtui.remote.interface import Channel, ExitInfo
+from pdtui.remote.channel import Channel, ExitInfo
 from pdtui.remote.loader import MARK
 
 

@@ -13,7 +13,8 @@ from pathlib import Path
 import pytest
 
 from pdtui.errors import AgentError, AgentLost
-from pdtui.remote.interface import Command, ProcessState
+from pdtui.remote.messages.commands import Command
+from pdtui.remote.messages.ranks import ProcessState
 from tests.remote.conftest import Connect, carriers, following, spec
 from tests.remote.injected import RawAgent, inject
 from tests.support.waiting import eventually

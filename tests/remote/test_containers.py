@@ -16,10 +16,11 @@ import pytest
 from pdtui.clock import SystemClock
 from pdtui.errors import ConnectError
 from pdtui.fleet.conditions import conditions
+from pdtui.remote.channel import ExitInfo
 from pdtui.remote.client import AgentClient
 from pdtui.remote.failures import bootstrap_failure
-from pdtui.remote.interface import Command, ExitInfo, Facts
 from pdtui.remote.loader import bootstrap
+from pdtui.remote.messages.commands import Command, Facts
 from pdtui.remote.transports.local import LocalTransport
 from pdtui.topology.model import Runtime
 from tests.support.required import skip_unless

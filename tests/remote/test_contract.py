@@ -14,8 +14,10 @@ from pathlib import Path
 import pytest
 
 from pdtui.errors import AgentError, AgentLost
+from pdtui.remote.channel import Transport
 from pdtui.remote.client import AgentClient
-from pdtui.remote.interface import Command, LogChunk, ProcessState, Transport
+from pdtui.remote.messages.commands import Command, LogChunk
+from pdtui.remote.messages.ranks import ProcessState
 from pdtui.remote.transports.local import LocalTransport
 from tests.remote.conftest import CLOCK, carriers, following, on_node, spec
 from tests.support.waiting import eventually

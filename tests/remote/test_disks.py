@@ -15,7 +15,8 @@ import pytest
 from pdtui.errors import AgentError
 from pdtui.remote import parse
 from pdtui.remote.client import AgentClient
-from pdtui.remote.interface import Command, ProcessState, RankRecord
+from pdtui.remote.messages.commands import Command
+from pdtui.remote.messages.ranks import ProcessState, RankRecord
 from pdtui.remote.transports.local import LocalTransport
 from tests.remote.conftest import CLOCK, Connect, carriers, following, spec
 from tests.remote.injected import inject, need_namespaces

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from pdtui.errors import AgentError
-from pdtui.remote.interface import ProcessState, RankRecord
+from pdtui.remote.messages.ranks import ProcessState, RankRecord
 from tests.remote.conftest import Connect, spec
 from tests.support.waiting import eventually
 

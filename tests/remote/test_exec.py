@@ -12,7 +12,8 @@ import pytest
 
 from pdtui.errors import AgentError, AgentLost
 from pdtui.remote.client import AgentClient
-from pdtui.remote.interface import ExecSpec, Execution
+from pdtui.remote.interface import Execution
+from pdtui.remote.messages.commands import ExecSpec
 from pdtui.remote.transports.local import LocalTransport
 from tests.remote.conftest import CLOCK, carriers
 from tests.support.waiting import eventually

@@ -18,7 +18,7 @@ import pytest
 
 from pdtui.errors import AgentError
 from pdtui.remote.client import AgentClient
-from pdtui.remote.interface import ProcessState, RankRecord
+from pdtui.remote.messages.ranks import ProcessState, RankRecord
 from tests.remote.conftest import Connect, spec
 
 FORMATS = Path(__file__).with_name("data") / "formats"

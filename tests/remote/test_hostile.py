@@ -15,9 +15,11 @@ from hypothesis import strategies as st
 from pdtui.clock import Clock
 from pdtui.errors import AgentError, AgentLost, ConnectError
 from pdtui.remote import parse
+from pdtui.remote.channel import Channel, ExitInfo
 from pdtui.remote.client import AgentClient
-from pdtui.remote.interface import Channel, Command, ExitInfo, Facts, ProcessState
 from pdtui.remote.loader import parse_facts
+from pdtui.remote.messages.commands import Command, Facts
+from pdtui.remote.messages.ranks import ProcessState
 from tests.remote.conftest import CLOCK
 from tests.support.manual_clock import ManualClock, settle
 

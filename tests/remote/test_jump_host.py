@@ -14,7 +14,8 @@ import pytest
 
 from pdtui.clock import SystemClock
 from pdtui.remote.connections import Connections
-from pdtui.remote.interface import Command, LinkState
+from pdtui.remote.interface import LinkState
+from pdtui.remote.messages.commands import Command
 from pdtui.topology.model import Node
 from tests.remote.test_link import topology
 from tests.support.sshd import Sshd, running_sshd

@@ -12,7 +12,7 @@ import pytest
 
 from pdtui.errors import AgentError
 from pdtui.remote.client import AgentClient
-from pdtui.remote.interface import LeaseClaim
+from pdtui.remote.messages.leases import LeaseClaim
 from tests.remote.conftest import Connect, spec
 from tests.support.waiting import eventually
 

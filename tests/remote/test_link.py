@@ -14,9 +14,11 @@ import pytest
 
 from pdtui.clock import SystemClock
 from pdtui.errors import ConnectError, ConnectKind
+from pdtui.remote.channel import Transport
 from pdtui.remote.connections import Connections
-from pdtui.remote.interface import Command, LinkState, Transport
+from pdtui.remote.interface import LinkState
 from pdtui.remote.link import Link
+from pdtui.remote.messages.commands import Command
 from pdtui.remote.transports.local import LocalTransport
 from pdtui.topology.model import Flow, Model, Node, Runtime, Safety, SshOptions, Topology
 from tests.remote.memory import MemoryTransport

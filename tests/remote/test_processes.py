@@ -12,7 +12,8 @@ from typing import Any
 import pytest
 
 from pdtui.remote.client import AgentClient
-from pdtui.remote.interface import Command, ProcessState, RankRecord
+from pdtui.remote.messages.commands import Command
+from pdtui.remote.messages.ranks import ProcessState, RankRecord
 from pdtui.remote.transports.local import LocalTransport
 from tests.remote.conftest import CLOCK, Connect, carriers, spec
 from tests.remote.injected import inject, need_namespaces

@@ -15,7 +15,8 @@ import pytest
 import pdtui.remote
 from pdtui.errors import AgentLost
 from pdtui.remote.client import AgentClient
-from pdtui.remote.interface import Command, ProcessState
+from pdtui.remote.messages.commands import Command
+from pdtui.remote.messages.ranks import ProcessState
 from pdtui.remote.transports.local import LocalTransport
 from tests.remote.conftest import CLOCK, carriers, spec
 from tests.support.required import skip_unless

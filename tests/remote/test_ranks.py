@@ -16,7 +16,8 @@ import pytest
 
 from pdtui.remote import keeper
 from pdtui.remote.client import AgentClient
-from pdtui.remote.interface import Command, ProcessState, RankRecord
+from pdtui.remote.messages.commands import Command
+from pdtui.remote.messages.ranks import ProcessState, RankRecord
 from tests.remote.conftest import Connect, carriers, spec
 from tests.support.sshd import free_port
 from tests.support.waiting import eventually

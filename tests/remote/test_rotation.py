@@ -9,7 +9,7 @@ from pathlib import Path
 
 from pdtui.remote import parse
 from pdtui.remote.client import AgentClient
-from pdtui.remote.interface import ProcessState
+from pdtui.remote.messages.ranks import ProcessState
 from tests.remote.conftest import Connect, following, spec
 from tests.support.waiting import eventually
 

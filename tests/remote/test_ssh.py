@@ -18,7 +18,7 @@ import pytest
 
 from pdtui.errors import ConnectError, JumpHostError
 from pdtui.remote.client import AgentClient
-from pdtui.remote.interface import Command
+from pdtui.remote.messages.commands import Command
 from pdtui.remote.transports.host_keys import accept_line
 from pdtui.remote.transports.jump_hosts import JumpHosts, split_port
 from pdtui.remote.transports.login import SILENCE, Handshakes

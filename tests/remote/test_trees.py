@@ -14,7 +14,7 @@ import pytest
 
 from pdtui.errors import AgentError
 from pdtui.remote.client import AgentClient
-from pdtui.remote.interface import ProcessInfo
+from pdtui.remote.messages.processes import ProcessInfo
 from tests.remote.conftest import Connect, carriers
 from tests.support.waiting import eventually
 

@@ -16,7 +16,7 @@ from pdtui.fleet.journal import Journal
 from pdtui.fleet.observation import RankMemory
 from pdtui.fleet.snapshot import RankState
 from pdtui.fleet.starting import Starting
-from pdtui.remote.interface import RankRecord, StopResult
+from pdtui.remote.messages.ranks import RankRecord, StopResult
 from tests.sequences import steps
 from tests.sequences.steps import Step
 from tests.support.memory_leases import Leases

@@ -21,7 +21,8 @@ import pytest
 from pdtui.clock import SystemClock
 from pdtui.errors import AgentError, AgentLost
 from pdtui.remote.client import AgentClient
-from pdtui.remote.interface import Command, ProcessState, RankRecord, RankSpec
+from pdtui.remote.messages.commands import Command
+from pdtui.remote.messages.ranks import ProcessState, RankRecord, RankSpec
 from pdtui.remote.transports.local import LocalTransport
 from tests.support.processes import Process, carrying
 from tests.support.sshd import free_port

@@ -16,7 +16,9 @@ from pdtui.fleet.fleet import Fleet
 from pdtui.fleet.intents import Intent, RestartRanks, StartRanks, StopRanks
 from pdtui.fleet.leases import LEASE_TIMEOUT
 from pdtui.fleet.snapshot import ALIVE_STATES, OperationStatus, RankState
-from pdtui.remote.interface import Lease, Listener, ProcessInfo, ProcessState, RankRecord, RankSpec
+from pdtui.remote.messages.leases import Lease
+from pdtui.remote.messages.processes import Listener, ProcessInfo
+from pdtui.remote.messages.ranks import ProcessState, RankRecord, RankSpec
 from tests.sequences.topologies import CLUSTER, NODES, Loaded, load, variants_of
 from tests.sequences.truth import Truth
 from tests.support.memory_node import MemoryLink, MemoryNode

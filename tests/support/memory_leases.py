@@ -6,7 +6,12 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from pdtui.errors import AgentError
-from pdtui.remote.interface import Lease, LeaseClaim, LeaseEnd, LeaseResult
+from pdtui.remote.messages.leases import (
+    Lease,
+    LeaseClaim,
+    LeaseEnd,
+    LeaseResult,
+)
 
 
 @dataclass(slots=True)

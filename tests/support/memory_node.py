@@ -12,22 +12,23 @@ from typing import Any, Literal, TypeVar
 from pdtui.clock import Clock
 from pdtui.errors import AgentError, AgentLost, ConnectError
 from pdtui.remote.interface import (
-    Command,
-    Completed,
-    Evidence,
-    ExecSpec,
     Execution,
-    Facts,
-    HttpReply,
-    Lease,
-    LeaseClaim,
-    LeaseResult,
     LinkState,
     LinkStatus,
-    Listener,
-    LogChunk,
     NodeAgent,
-    ProcessInfo,
+)
+from pdtui.remote.messages.commands import (
+    Command,
+    Completed,
+    ExecSpec,
+    Facts,
+    HttpReply,
+    LogChunk,
+)
+from pdtui.remote.messages.leases import Lease, LeaseClaim, LeaseResult
+from pdtui.remote.messages.processes import Listener, ProcessInfo
+from pdtui.remote.messages.ranks import (
+    Evidence,
     ProcessState,
     RankRecord,
     RankSpec,

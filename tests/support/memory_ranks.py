@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
 
-from pdtui.remote.interface import ProcessState, RankRecord, WarmUp
+from pdtui.remote.messages.ranks import ProcessState, RankRecord, WarmUp
 
 Key = tuple[str, str]
 """Cluster and rank."""

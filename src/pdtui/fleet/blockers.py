@@ -14,7 +14,9 @@ from pdtui.fleet.servers import DEVICES
 from pdtui.fleet.snapshot import ALIVE_STATES, NodeStatus, NpuStatus, RankState, RankStatus
 from pdtui.fleet.strangers import ALIVE, ANY_ADDRESS, IDLE_HBM, MATCH, Seen, Unmanaged, find_unmanaged, ports_of
 from pdtui.readings.verdict import Verdict
-from pdtui.remote.interface import RECORD_FORMAT, Listener, NodeLink, ProcessInfo, RankRecord
+from pdtui.remote.interface import NodeLink
+from pdtui.remote.messages.processes import Listener, ProcessInfo
+from pdtui.remote.messages.ranks import RECORD_FORMAT, RankRecord
 from pdtui.topology.model import Topology
 from pdtui.topology.plan import Plan, RankPlan
 

@@ -10,7 +10,9 @@ from pdtui.errors import ActionRefused, RemoteError
 from pdtui.fleet.crew import Crew
 from pdtui.fleet.servers import short_command
 from pdtui.fleet.strangers import IDLE_HBM, Unmanaged, ports_of
-from pdtui.remote.interface import NodeAgent, ProcessInfo, ProcessState, RankRecord, StopResult
+from pdtui.remote.interface import NodeAgent
+from pdtui.remote.messages.processes import ProcessInfo
+from pdtui.remote.messages.ranks import ProcessState, RankRecord, StopResult
 
 LOOK_TIMEOUT = 10.0
 

@@ -10,7 +10,8 @@ from pdtui.clock import Clock
 from pdtui.errors import ActionRefused, ConnectError, RemoteError, UsageError
 from pdtui.fleet.journal import Journal
 from pdtui.fleet.targets import resolve
-from pdtui.remote.interface import ExecSpec, Execution, NodeAgent, NodeLink
+from pdtui.remote.interface import Execution, NodeAgent, NodeLink
+from pdtui.remote.messages.commands import ExecSpec
 from pdtui.topology.model import Topology
 from pdtui.topology.plan import Plan
 from pdtui.topology.redact import shown_command

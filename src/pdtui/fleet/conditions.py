@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import PurePosixPath
 
 from pdtui.fleet.snapshot import Condition, NodeStatus
-from pdtui.remote.interface import Facts
+from pdtui.remote.messages.commands import Facts
 from pdtui.topology.model import Runtime
 
 MEMORY = frozenset({"tmpfs", "ramfs"})

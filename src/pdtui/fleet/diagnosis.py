@@ -21,7 +21,8 @@ from pdtui.readings.signature_table import Weight
 from pdtui.readings.signatures import match_line
 from pdtui.readings.verdict import Reason, Verdict
 from pdtui.readings.vllm_log import prefix_of, severity, stamp_of
-from pdtui.remote.interface import GoneWith, NodeLink
+from pdtui.remote.interface import NodeLink
+from pdtui.remote.messages.ranks import GoneWith
 from pdtui.text import clean_line
 from pdtui.topology.plan import Plan, RankPlan
 

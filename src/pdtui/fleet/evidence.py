@@ -18,7 +18,9 @@ from pdtui.fleet.headline import clock_time
 from pdtui.fleet.snapshot import BROKEN_STATES
 from pdtui.fleet.store import exit_words
 from pdtui.readings.commands import QUERIES, Query, argv_of
-from pdtui.remote.interface import Command, NodeAgent, RankRecord
+from pdtui.remote.interface import NodeAgent
+from pdtui.remote.messages.commands import Command
+from pdtui.remote.messages.ranks import RankRecord
 from pdtui.text import decode
 from pdtui.topology.redact import redacted
 

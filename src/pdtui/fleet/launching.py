@@ -11,7 +11,8 @@ from pdtui.fleet.crew import Crew
 from pdtui.fleet.operations import Operation, StepState
 from pdtui.fleet.snapshot import NodeStatus
 from pdtui.fleet.strangers import ports_of
-from pdtui.remote.interface import LinkState, NodeAgent, RankSpec, StartResult
+from pdtui.remote.interface import LinkState, NodeAgent
+from pdtui.remote.messages.ranks import RankSpec, StartResult
 from pdtui.topology.plan import RankPlan
 from pdtui.topology.script import run_script
 

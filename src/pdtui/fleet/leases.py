@@ -18,7 +18,13 @@ from pdtui.errors import ActionRefused, RemoteError
 from pdtui.fleet.intents import Breaking
 from pdtui.fleet.scope import duration
 from pdtui.fleet.snapshot import LeaseStatus
-from pdtui.remote.interface import Lease, LeaseClaim, LeaseEnd, LeaseResult, NodeLink
+from pdtui.remote.interface import NodeLink
+from pdtui.remote.messages.leases import (
+    Lease,
+    LeaseClaim,
+    LeaseEnd,
+    LeaseResult,
+)
 
 LEASE_TTL = 30.0
 """Seconds after which the lease of a console that is gone ends by itself."""

@@ -9,7 +9,8 @@ from pdtui.errors import RemoteError
 from pdtui.fleet.conditions import conditions
 from pdtui.fleet.snapshot import NodeState
 from pdtui.fleet.store import Store
-from pdtui.remote.interface import Facts, LinkState, NodeLink
+from pdtui.remote.interface import LinkState, NodeLink
+from pdtui.remote.messages.commands import Facts
 from pdtui.text import clean_line
 from pdtui.topology.model import Runtime
 

@@ -21,7 +21,8 @@ from pdtui.fleet.polling import closing
 from pdtui.fleet.snapshot import RankState, RankStatus
 from pdtui.readings.lines import LineSplitter
 from pdtui.readings.vllm_log import is_of, severity, stamp_of
-from pdtui.remote.interface import LogChunk, NodeAgent, NodeLink
+from pdtui.remote.interface import NodeAgent, NodeLink
+from pdtui.remote.messages.commands import LogChunk
 from pdtui.text import clean_line
 
 LIMIT = 20_000

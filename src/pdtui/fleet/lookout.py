@@ -17,7 +17,9 @@ from pdtui.fleet.strangers import (
     find_unmanaged,
     ports_of,
 )
-from pdtui.remote.interface import Listener, NodeAgent, NodeLink, ProcessInfo, RankRecord
+from pdtui.remote.interface import NodeAgent, NodeLink
+from pdtui.remote.messages.processes import Listener, ProcessInfo
+from pdtui.remote.messages.ranks import RankRecord
 from pdtui.topology.plan import Plan
 
 INTERVAL = 4.0

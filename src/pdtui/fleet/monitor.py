@@ -20,7 +20,8 @@ from pdtui.readings.commands import QUERIES, Query, argv_of
 from pdtui.readings.judge import Ages, NpuReadings, Observed, RocePlane, judge, roce_plane
 from pdtui.readings.npu_smi import Table, read_table
 from pdtui.readings.words import REMEDIES, failure_words
-from pdtui.remote.interface import Command, Completed, NodeAgent, NodeLink
+from pdtui.remote.interface import NodeAgent, NodeLink
+from pdtui.remote.messages.commands import Command, Completed
 from pdtui.topology.model import Platform, Topology
 from pdtui.topology.plan import Plan
 

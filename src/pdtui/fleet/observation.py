@@ -17,7 +17,8 @@ from pdtui.fleet.snapshot import (
     RankStatus,
 )
 from pdtui.fleet.strangers import ANY_ADDRESS, Unmanaged
-from pdtui.remote.interface import Listener, ProcessState, RankRecord
+from pdtui.remote.messages.processes import Listener
+from pdtui.remote.messages.ranks import ProcessState, RankRecord
 from pdtui.topology.model import Role
 from pdtui.topology.plan import RankPlan
 

@@ -18,7 +18,8 @@ from pdtui.fleet.snapshot import Diagnosis, RankMetrics, RankState, RankStatus
 from pdtui.fleet.store import Store
 from pdtui.fleet.strangers import Unmanaged
 from pdtui.fleet.waiting import first_of
-from pdtui.remote.interface import NodeAgent, NodeLink, ProcessState, RankRecord
+from pdtui.remote.interface import NodeAgent, NodeLink
+from pdtui.remote.messages.ranks import ProcessState, RankRecord
 from pdtui.topology.model import Topology
 from pdtui.topology.plan import Plan, RankPlan
 

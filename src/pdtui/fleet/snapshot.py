@@ -11,7 +11,7 @@ from enum import StrEnum
 from typing import Literal
 
 from pdtui.readings.verdict import Reason, Verdict
-from pdtui.remote.interface import GoneWith
+from pdtui.remote.messages.ranks import GoneWith
 from pdtui.topology.model import Role
 
 

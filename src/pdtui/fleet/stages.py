@@ -11,7 +11,8 @@ from pdtui.errors import AgentError, AgentLost
 from pdtui.fleet.polling import closing
 from pdtui.readings.lines import LineSplitter
 from pdtui.readings.vllm_log import StageReader, is_of
-from pdtui.remote.interface import NodeAgent, NodeLink, RankRecord
+from pdtui.remote.interface import NodeAgent, NodeLink
+from pdtui.remote.messages.ranks import RankRecord
 from pdtui.topology.plan import RankPlan
 
 _RETRY = 1.0

@@ -14,7 +14,7 @@ from pdtui.fleet.snapshot import RankState, RankStatus
 from pdtui.fleet.store import exit_words
 from pdtui.fleet.waiting import first_of
 from pdtui.fleet.warming import WarmingUp
-from pdtui.remote.interface import ProcessState, StartResult
+from pdtui.remote.messages.ranks import ProcessState, StartResult
 from pdtui.topology.plan import RankPlan
 
 CAUSE_PATIENCE = 8.0

@@ -13,7 +13,9 @@ from pdtui.fleet.draining import DRAINING, drain
 from pdtui.fleet.operations import Operation
 from pdtui.fleet.snapshot import ALIVE_STATES, NodeStatus, NpuStatus
 from pdtui.fleet.strangers import Unmanaged
-from pdtui.remote.interface import NodeAgent, ProcessInfo, RankRecord, StopResult
+from pdtui.remote.interface import NodeAgent
+from pdtui.remote.messages.processes import ProcessInfo
+from pdtui.remote.messages.ranks import RankRecord, StopResult
 
 STOP_MARGIN = 60.0
 """Seconds beyond the grace period that an agent has to end a rank."""

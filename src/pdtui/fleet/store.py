@@ -30,7 +30,7 @@ from pdtui.fleet.snapshot import (
     Snapshot,
 )
 from pdtui.readings.verdict import Verdict
-from pdtui.remote.interface import Lease
+from pdtui.remote.messages.leases import Lease
 from pdtui.topology.model import Topology
 from pdtui.topology.plan import Plan, RankPlan
 

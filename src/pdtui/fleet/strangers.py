@@ -7,7 +7,9 @@ from dataclasses import dataclass, field, replace
 
 from pdtui.fleet.servers import Server, assign, servers_among, short_command
 from pdtui.fleet.snapshot import ForeignProcess, NodeStatus, NpuStatus, OwnerlessHbm
-from pdtui.remote.interface import Listener, NodeAgent, ProcessInfo, ProcessState, RankRecord
+from pdtui.remote.interface import NodeAgent
+from pdtui.remote.messages.processes import Listener, ProcessInfo
+from pdtui.remote.messages.ranks import ProcessState, RankRecord
 from pdtui.topology.plan import Plan, RankPlan
 
 IDLE_HBM = 0.15

@@ -13,7 +13,7 @@ from pdtui.errors import RemoteError
 from pdtui.fleet.crew import Crew
 from pdtui.fleet.operations import Operation
 from pdtui.fleet.snapshot import WARM_UP, RankState, RankStatus
-from pdtui.remote.interface import RankRecord, WarmUp
+from pdtui.remote.messages.ranks import RankRecord, WarmUp
 from pdtui.topology.model import Role
 
 WARM_UP_TIMEOUT = 120.0

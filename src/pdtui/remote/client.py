@@ -17,32 +17,29 @@ from typing import Any
 from pdtui.clock import Clock
 from pdtui.errors import AgentError, AgentLost, ConnectError
 from pdtui.remote import parse
+from pdtui.remote.channel import Channel, ExitInfo, Transport
 from pdtui.remote.execution import AgentExecution, Part
 from pdtui.remote.failures import bootstrap_failure, remedy_for
-from pdtui.remote.interface import (
-    Channel,
+from pdtui.remote.interface import Execution
+from pdtui.remote.loader import bootstrap, read_hello
+from pdtui.remote.messages.commands import (
     Command,
     Completed,
-    Evidence,
     ExecSpec,
-    Execution,
-    ExitInfo,
     Facts,
     HttpReply,
-    Lease,
-    LeaseClaim,
-    LeaseResult,
-    Listener,
     LogChunk,
-    ProcessInfo,
+)
+from pdtui.remote.messages.leases import Lease, LeaseClaim, LeaseResult
+from pdtui.remote.messages.processes import Listener, ProcessInfo
+from pdtui.remote.messages.ranks import (
+    Evidence,
     RankRecord,
     RankSpec,
     StartResult,
     StopResult,
-    Transport,
     WarmUp,
 )
-from pdtui.remote.loader import bootstrap, read_hello
 
 FRAME = 65536
 RAW_PIECE = 45000

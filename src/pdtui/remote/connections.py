@@ -10,7 +10,8 @@ from typing import Self
 
 from pdtui.clock import Clock
 from pdtui.errors import JumpHostError
-from pdtui.remote.interface import NodeLink, Transport
+from pdtui.remote.channel import Transport
+from pdtui.remote.interface import NodeLink
 from pdtui.remote.link import Link
 from pdtui.remote.transports.jump_hosts import JumpHosts
 from pdtui.remote.transports.local import LocalTransport

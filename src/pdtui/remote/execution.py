@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from pdtui.remote import parse
-from pdtui.remote.interface import ExecChunk
+from pdtui.remote.messages.commands import ExecChunk
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import PurePath
 
 from pdtui.errors import ConnectError
-from pdtui.remote.interface import ExitInfo
+from pdtui.remote.channel import ExitInfo
 
 _NO_PYTHON = re.compile(
     r"python3?.{0,40}(not found|no such file)|not found in \$PATH|needs Python 3\.6", re.IGNORECASE

@@ -10,8 +10,9 @@ from weakref import WeakKeyDictionary
 
 from pdtui.clock import Clock
 from pdtui.errors import ConnectError
+from pdtui.remote.channel import Transport
 from pdtui.remote.client import AgentClient
-from pdtui.remote.interface import LinkState, LinkStatus, NodeAgent, Transport
+from pdtui.remote.interface import LinkState, LinkStatus, NodeAgent
 
 FIRST_WAIT = 1.0
 LONGEST_WAIT = 30.0

@@ -20,7 +20,8 @@ from pathlib import Path
 from typing import Any
 
 from pdtui.errors import ConnectError
-from pdtui.remote.interface import PROTOCOL, ByteReader, Facts
+from pdtui.remote.channel import ByteReader
+from pdtui.remote.messages.commands import PROTOCOL, Facts
 from pdtui.text import clean_line
 
 MAGIC = "PDTUI-AGENT"

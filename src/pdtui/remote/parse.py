@@ -6,20 +6,26 @@ import math
 from collections.abc import Mapping
 from typing import Any, get_args
 
-from pdtui.remote.interface import (
+from pdtui.remote.messages.commands import (
     Command,
     Completed,
-    GoneWith,
     HttpReply,
+    LogChunk,
+)
+from pdtui.remote.messages.leases import (
     Lease,
     LeaseClaim,
     LeaseEnd,
     LeaseResult,
+)
+from pdtui.remote.messages.processes import (
     Listener,
-    LogChunk,
     Output,
     OutputKind,
     ProcessInfo,
+)
+from pdtui.remote.messages.ranks import (
+    GoneWith,
     ProcessState,
     RankRecord,
     StartResult,

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 
 from pdtui.clock import Clock
 from pdtui.errors import ConnectError
-from pdtui.remote.interface import Channel, ExitInfo
+from pdtui.remote.channel import Channel, ExitInfo
 from pdtui.text import decode
 
 LINE_LIMIT = 1 << 18

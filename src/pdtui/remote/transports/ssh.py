@@ -11,7 +11,7 @@ import asyncssh
 
 from pdtui.clock import Clock
 from pdtui.errors import ConnectError
-from pdtui.remote.interface import Channel, ExitInfo
+from pdtui.remote.channel import Channel, ExitInfo
 from pdtui.remote.transports.jump_hosts import JumpHosts
 from pdtui.remote.transports.login import Handshakes, Login, configuration, log_in
 from pdtui.text import clean_line, decode

@@ -1,0 +1,1 @@
+"""What goes to an agent and comes from it: values only, by subject."""
