@@ -173,20 +173,66 @@ class NodeStatus:
 
 @dataclass(frozen=True, slots=True)
 class RankMetrics:
-    """What a ready rank's /metrics says; None where a version does not say it."""
+    """What a ready rank's /metrics says; None where a version does not say it, or it cannot be said yet.
+
+    Counts are since the server began; rates and means are over `interval_s`, and TTFT, TPOT and acceptance over
+    the last reading in which there were any, which may be older: `..._at` says from when they are.
+    """
 
     running: int | None = None
     waiting: int | None = None
     kv_usage: float | None = None
-    """0 to 1."""
+    """0 to 1; blocks that only keep a prefix for later do not count."""
     generation_tokens_per_s: float | None = None
     prompt_tokens_per_s: float | None = None
     ttft_s: float | None = None
-    """Mean since the last reading."""
+    """Mean over the requests of the last reading that had any."""
     tpot_s: float | None = None
+    """Mean time between two tokens; says nothing on a prefill rank."""
     local_prefill_tokens: float | None = None
-    """Prompt tokens that a decode rank computed itself: KV that was not pulled."""
+    """Prompt tokens that a decode rank computed itself: KV that was not pulled. Warm-up does not count."""
     observed_at: float = 0.0
+    interval_s: float | None = None
+    """Between this reading and the one before; None: there is none before."""
+    ttft_at: float | None = None
+    tpot_at: float | None = None
+    preemptions: int | None = None
+    preempted: int | None = None
+    """Requests that were preempted in the interval."""
+    acceptance: float | None = None
+    """0 to 1: share of the drafted tokens that were accepted (speculative decoding)."""
+    acceptance_at: float | None = None
+    accepted_length: float | None = None
+    """Mean tokens a step, the model's own one included."""
+    acceptance_by_position: tuple[float, ...] = ()
+    """0 to 1 for the first, second ... drafted token."""
+    external_share: float | None = None
+    """0 to 1: prompt tokens whose KV came from another rank, of all since the server began."""
+    expired_leases: int | None = None
+    """Requests whose blocks a prefill rank gave up before they were fetched (NIXL says it, Mooncake does not)."""
+    late_pulls: int | None = None
+    """Pulls that ended after their blocks were given up: what they read may have been another request's."""
+    failed_transfers: int | None = None
+    errors: int | None = None
+    """Requests that ended with an error."""
+    aborts: int | None = None
+    """Requests whose client left."""
+
+
+AlarmId = Literal["computes-prompts", "kv-held", "kv-expired"]
+
+
+@dataclass(frozen=True, slots=True)
+class Alarm:
+    """Something about a rank that answers and does not work as it should; it ends by itself."""
+
+    id: AlarmId
+    """`computes-prompts`: a decode rank computes prompts itself; `kv-held`: a prefill rank's KV cache is full of
+    finished prompts; `kv-expired`: a prefill rank gave up blocks that nobody had fetched."""
+    severity: Literal["warning", "error"]
+    message: str
+    remedy: str
+    since: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -239,6 +285,8 @@ class RankStatus:
     difference: tuple[str, ...] = ()
     """With `outdated` or unmanaged: how argv and env differ from the plan, a line each."""
     metrics: RankMetrics | None = None
+    alarms: tuple[Alarm, ...] = ()
+    """What its metrics say is wrong, worst first."""
     observed_at: float | None = None
     """When the oldest was said of what its state rests on: its record, and /health where it is asked."""
     last_state: RankState | None = None
