@@ -114,8 +114,8 @@ async def boxed(tmp_path: Path) -> AsyncIterator[Simulation]:
 async def test_a_container_under_its_ranks(
     boxed: Simulation, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("pdtui.remote.client.PING_EVERY", 2.0)
-    monkeypatch.setattr("pdtui.remote.client.LOST_AFTER", 6.0)
+    monkeypatch.setattr("pdtui.remote.rpc.PING_EVERY", 2.0)
+    monkeypatch.setattr("pdtui.remote.rpc.LOST_AFTER", 6.0)
     async with fleet_of(boxed, tmp_path) as fleet:
         assert await fleet.settled(30)
         done = await fleet.wait(await fleet.submit(StartRanks(ALL)))

@@ -182,7 +182,7 @@ async def test_frames_for_nobody_are_dropped_and_errors_are_clean() -> None:
 
 
 async def test_an_answer_without_end_is_cut_off(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setattr("pdtui.remote.client.BLOB_LIMIT", 1000)
+    monkeypatch.setattr("pdtui.remote.rpc.BLOB_LIMIT", 1000)
     client, reader, _ = fake()
     request = asyncio.create_task(client.read_file(str(tmp_path)))
     await asyncio.sleep(0)
@@ -195,7 +195,7 @@ async def test_an_answer_without_end_is_cut_off(monkeypatch: pytest.MonkeyPatch,
 
 async def test_parts_that_were_taken_do_not_count(monkeypatch: pytest.MonkeyPatch) -> None:
     """A batch may bring more than the limit, one result after the other; what nobody takes may not."""
-    monkeypatch.setattr("pdtui.remote.client.BLOB_LIMIT", 2000)
+    monkeypatch.setattr("pdtui.remote.rpc.BLOB_LIMIT", 2000)
     client, reader, _ = fake()
     taken: list[bytes] = []
 

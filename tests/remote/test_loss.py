@@ -14,9 +14,10 @@ from pdtui.clock import SystemClock
 from pdtui.errors import AgentLost, ConnectError
 from pdtui.remote import loader
 from pdtui.remote.channel import Channel
-from pdtui.remote.client import PING_EVERY, AgentClient
+from pdtui.remote.client import AgentClient
 from pdtui.remote.messages.commands import Command
 from pdtui.remote.messages.ranks import ProcessState
+from pdtui.remote.rpc import PING_EVERY
 from pdtui.remote.transports.local import LocalTransport
 from tests.remote.conftest import CLOCK, Connect, carriers, spec
 from tests.remote.memory import MemoryTransport

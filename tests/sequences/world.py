@@ -29,7 +29,7 @@ TICK = 1.0
 READY_DEADLINE = 120.0
 """Seconds that these consoles wait for a rank."""
 LOST_AFTER = 15.0
-"""Seconds after which a connection is given up whose agent says nothing (`remote.client`)."""
+"""Seconds after which a connection is given up whose agent says nothing (`remote.rpc`)."""
 LONGEST_OPERATION = 500.0
 """Seconds: a restart whose stop needs every patience that there is, and whose start then takes too long."""
 NEVER = 1e9

@@ -4,24 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import base64
-from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Mapping
-from dataclasses import dataclass
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable
 from typing import Any, Protocol
 
 from pdtui.remote import parse
 from pdtui.remote.messages.commands import ExecChunk
-
-
-@dataclass(frozen=True, slots=True)
-class Part:
-    """A result (`n` is None) or an item."""
-
-    value: Mapping[str, Any]
-    blobs: Mapping[str, bytes]
-    n: int | None = None
-    last: bool = False
-    size: int = 0
-    """Bytes that it holds."""
+from pdtui.remote.rpc import Part
 
 
 class Request(Protocol):
