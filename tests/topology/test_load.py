@@ -254,12 +254,12 @@ def test_schema_knows_every_key_and_explains_it() -> None:
         "pdtui",
         "name",
         "platform",
-        "vllm_ascend",
         "model",
         "kv",
         "nodes",
         "groups",
     }
+    assert (schema["then"]["required"], schema["else"]["required"]) == (["vllm"], ["vllm_ascend"])
     assert schema["additionalProperties"] is False
     for part in (schema, *schema["$defs"].values()):
         for name, field in part["properties"].items():

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
@@ -16,7 +15,7 @@ from pdtui.topology.model import Topology
 from pdtui.topology.plan import Plan, PortUse, RankPlan
 from pdtui.topology.planner import make_plan
 from pdtui.topology.redact import redacted
-from pdtui.topology.script import run_script
+from pdtui.topology.script import command_line, run_script
 
 
 @click.command("plan")
@@ -79,9 +78,12 @@ def _some(plan: Plan) -> str:
 
 def _text(topology: Topology, plan: Plan, *, commands: bool) -> list[str]:
     lines = [
-        f"{topology.name}: {topology.connector} ({topology.flow.value}), vllm-ascend {topology.vllm_ascend}",
+        f"{topology.name}: {topology.connector} ({topology.flow.value}), {topology.engine}",
         "",
-        *columns(("RANK", "ROLE", "NODE", "HOST", "NPUS", "API", "KV"), map(_rank_row, plan.ranks)),
+        *columns(
+            ("RANK", "ROLE", "NODE", "HOST", *(("NPUS",) if topology.has_npus else ()), "API", "KV"),
+            (_rank_row(rank, has_npus=topology.has_npus) for rank in plan.ranks),
+        ),
     ]
     if commands:
         for rank in map(_shown, plan.ranks):
@@ -90,16 +92,17 @@ def _text(topology: Topology, plan: Plan, *, commands: bool) -> list[str]:
                 "",
                 f"{rank.id} on {rank.node}",
                 *(f"  {line}" for line in env),
-                f"  {shlex.join(rank.argv)}",
+                f"  {command_line(rank.argv)}",
             ]
     owners = ((use.host, span(use.first, use.last), use.use, use.owner) for use in _joined(plan.ports))
     return [*lines, "", *columns(("HOST", "PORTS", "USE", "OWNER"), owners)]
 
 
-def _rank_row(rank: RankPlan) -> tuple[str, ...]:
+def _rank_row(rank: RankPlan, *, has_npus: bool) -> tuple[str, ...]:
     devices = span(rank.devices[0], rank.devices[-1]) if _contiguous(rank.devices) else _comma(rank.devices)
     kv = span(rank.kv_ports[0], rank.kv_ports[-1]) if rank.kv_ports else "-"
-    return rank.id, rank.role.value, rank.node, rank.host, devices, str(rank.api_port), kv
+    npus = (devices,) if has_npus else ()
+    return rank.id, rank.role.value, rank.node, rank.host, *npus, str(rank.api_port), kv
 
 
 def _comma(numbers: Iterable[int]) -> str:

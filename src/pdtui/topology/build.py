@@ -17,11 +17,17 @@ FLOWS: Mapping[str, model.Flow] = {
     "MooncakeHybridConnector": model.Flow.PULL,
     "MooncakeLayerwiseConnector": model.Flow.LAYERWISE,
     "SfaRemoteD2HConnector": model.Flow.LAYERWISE,
+    "NixlConnector": model.Flow.PULL,
 }
-"""KV connector -> how a request crosses the roles (vllm-ascend, examples/disaggregated_prefill_v1)."""
+"""KV connector -> how a request crosses the roles (vllm-ascend, examples/disaggregated_prefill_v1; vLLM)."""
+
+CPU_CONNECTORS = frozenset({"NixlConnector"})
+"""The connectors of vLLM itself: those of a platform without NPUs, and of no other."""
 
 LATER_CONNECTORS = frozenset({"MultiConnector", "AscendStoreConnector", "UCMConnector", "SfaRemoteD2HConnector"})
 """Connectors that exist and that pdtui does not plan yet."""
+
+_SUPPORTED = ", ".join(sorted(set(FLOWS) - LATER_CONNECTORS))
 
 GONE_CONNECTORS: Mapping[str, str] = {
     "MooncakeConnector": "it is registered as MooncakeConnectorV1",
@@ -82,12 +88,11 @@ class _Builder:
             yield from self._check_group(name, group)
         if file.proxy is not None and file.proxy.node not in file.nodes:
             yield self._unknown_node(("proxy", "node"), file.proxy.node)
-        if file.platform == "cpu":
-            yield _error("F09", "platform cpu is not yet supported; use a2, a3 or a5", ("platform",))
         for kv_path, kv in self._kv_parts():
             yield from _check_connector((*kv_path, "connector"), kv.connector)
         if file.kv.connector is None:
-            yield _error("F05", "`connector` is missing in `kv`: MooncakeConnectorV1 (pull) or another", ("kv",))
+            known = "NixlConnector" if file.platform == "cpu" else "MooncakeConnectorV1 (pull) or another"
+            yield _error("F05", f"`connector` is missing in `kv`: {known}", ("kv",))
         if file.proxy is not None and file.proxy.api_key is not None:
             yield _error("F09", "an api_key of the proxy is not yet supported", ("proxy", "api_key"))
 
@@ -143,7 +148,8 @@ class _Builder:
             digest=digest,
             name=file.name,
             platform=file.platform,
-            vllm_ascend=file.vllm_ascend,
+            vllm_ascend="" if file.platform == "cpu" else file.vllm_ascend or "",
+            vllm=file.vllm or "" if file.platform == "cpu" else "",
             flow=FLOWS[connector],
             connector=connector,
             model=model.Model(file.model.path, file.model.served_name, file.model.kind),
@@ -227,6 +233,8 @@ def _ranks(part: GroupPart) -> dict[str, int]:
 
 def _devices(part: GroupPart, npus: int) -> dict[str, tuple[int, ...]]:
     every = tuple(range(npus))
+    if not every:
+        return dict.fromkeys(part.nodes, every)
     if isinstance(part.devices, dict):
         return {node: part.devices.get(node, every) for node in part.nodes}
     devices: tuple[int, ...] = every if part.devices is None else part.devices
@@ -241,8 +249,7 @@ def _check_connector(path: Path, name: str | None) -> Iterator[Problem]:
     if name is None or (name in FLOWS and name not in LATER_CONNECTORS):
         return
     if name in LATER_CONNECTORS:
-        yield _error("F09", f"{name} is not yet supported; use one of the Mooncake P2P connectors", path)
+        yield _error("F09", f"{name} is not yet supported; use {_SUPPORTED}", path)
     else:
-        known = ", ".join(sorted(set(FLOWS) - LATER_CONNECTORS))
-        reason = GONE_CONNECTORS.get(name, f"known are {known}")
+        reason = GONE_CONNECTORS.get(name, f"known are {_SUPPORTED}")
         yield _error("K10", f"no connector {name}: {reason}", path)

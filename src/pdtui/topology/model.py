@@ -182,6 +182,7 @@ class Topology:
     name: str
     platform: Platform
     vllm_ascend: str
+    """Version of vllm-ascend; empty on a platform without NPUs, where `vllm` says which vLLM runs."""
     flow: Flow
     connector: str
     model: Model
@@ -193,6 +194,18 @@ class Topology:
     accept: Mapping[str, str] = field(default_factory=dict)
     """Rule id -> why its findings are accepted."""
     start: Start = field(default_factory=Start)
+    vllm: str = ""
+    """Version of vLLM itself on a platform without NPUs, else empty."""
+
+    @property
+    def has_npus(self) -> bool:
+        """Whether the servers have NPUs, and with them vLLM-Ascend, HCCL and Mooncake's transfer engine."""
+        return self.npus_per_node > 0
+
+    @property
+    def engine(self) -> str:
+        """What serves, with its version: `vllm-ascend 0.22.1rc1` or `vllm 0.32.0`."""
+        return f"vllm-ascend {self.vllm_ascend}" if self.has_npus else f"vllm {self.vllm}"
 
     @property
     def npus_per_node(self) -> int:

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import hashlib
+import ipaddress
 import json
 from collections.abc import Iterator, Mapping
 from typing import Any
 
 from pdtui.topology.model import Group, Node, Role, Topology
 from pdtui.topology.plan import Plan, RankPlan
-from pdtui.topology.ports import kv_ports, port_map
+from pdtui.topology.ports import NIXL_SIDE_CHANNEL, kv_ports, port_map, side_channel_base
+from pdtui.topology.script import SERVE
 from pdtui.topology.versions import known_release
 
 KV_ROLES: Mapping[Role, str] = {Role.PREFILL: "kv_producer", Role.DECODE: "kv_consumer"}
@@ -37,28 +39,16 @@ def rank_devices(group: Group, node: str, local_rank: int) -> tuple[int, ...]:
 
 
 def _group_ranks(topology: Topology, group: Group) -> Iterator[RankPlan]:
-    release = known_release(topology.vllm_ascend)
-    independent = topology.model.kind == "dense"
     flags = flag_words({name: value for name, value in group.args.items() if name not in _PER_RANK})
     for node_name, dp_rank, local_rank in placement(group):
         node = topology.nodes[node_name]
-        kv_port = group.kv_port + (dp_rank * group.npus_per_rank if independent else 0)
-        ports = kv_ports(
-            group.connector,
-            release,
-            kv_port,
-            dp_rank=0 if independent else dp_rank,
-            local_rank=0 if independent else local_rank,
-            tp=group.tp_size,
-            pp=group.pp_size,
-            pcp=group.pcp_size,
-        )
+        kv_port, ports = _kv_of(topology, group, dp_rank, local_rank)
         devices = rank_devices(group, node_name, local_rank)
-        derived = derived_args(topology, group, dp_rank, group.api_port + local_rank, kv_port)
+        derived = derived_args(topology, group, node_name, dp_rank, group.api_port + local_rank, kv_port)
         own = {name: group.args.get(name, value) for name, value in derived.items()}
         last = {"kv-transfer-config": own.pop("kv-transfer-config")}
-        argv = ("vllm", "serve", topology.model.path, *flag_words(own), *flags, *flag_words(last))
-        env = rank_env(group, node, devices)
+        argv = (*SERVE, topology.model.path, *flag_words(own), *flags, *flag_words(last))
+        env = rank_env(topology, group, node, devices, dp_rank)
         yield RankPlan(
             id=f"{group.name}/{dp_rank}",
             group=group.name,
@@ -74,6 +64,25 @@ def _group_ranks(topology: Topology, group: Group) -> Iterator[RankPlan]:
             env=env,
             digest=_digest(argv, env),
         )
+
+
+def _kv_of(topology: Topology, group: Group, dp_rank: int, local_rank: int) -> tuple[int, tuple[int, ...]]:
+    """Return the KV port that a rank is told and the ports that it binds."""
+    independent = topology.model.kind == "dense"
+    if not topology.has_npus:
+        return side_channel_base(group.kv_port, dp_rank, independent=independent), (group.kv_port + dp_rank,)
+    kv_port = group.kv_port + (dp_rank * group.npus_per_rank if independent else 0)
+    ports = kv_ports(
+        group.connector,
+        known_release(topology.vllm_ascend),
+        kv_port,
+        dp_rank=0 if independent else dp_rank,
+        local_rank=0 if independent else local_rank,
+        tp=group.tp_size,
+        pp=group.pp_size,
+        pcp=group.pcp_size,
+    )
+    return kv_port, ports
 
 
 _PER_RANK = frozenset(
@@ -93,7 +102,9 @@ _PER_RANK = frozenset(
 """Flags that are derived; what the file says about them stands in their place."""
 
 
-def derived_args(topology: Topology, group: Group, dp_rank: int, api_port: int, kv_port: int) -> dict[str, Any]:
+def derived_args(
+    topology: Topology, group: Group, node: str, dp_rank: int, api_port: int, kv_port: int
+) -> dict[str, Any]:
     """Return the flags that follow from the file; all of `_PER_RANK`, None where there is none."""
     independent = topology.model.kind == "dense"
     parallel: dict[str, Any] = {
@@ -103,7 +114,7 @@ def derived_args(topology: Topology, group: Group, dp_rank: int, api_port: int, 
         "data-parallel-rpc-port": group.rpc_port,
     }
     return {
-        "host": "0.0.0.0",  # noqa: S104 - what the guides run; peers and the proxy must reach it
+        "host": listening_address(topology, topology.nodes[node]),
         "port": api_port,
         **(dict.fromkeys(parallel) if independent else parallel),
         "tensor-parallel-size": group.tp_size,
@@ -113,12 +124,26 @@ def derived_args(topology: Topology, group: Group, dp_rank: int, api_port: int, 
     }
 
 
+def listening_address(topology: Topology, node: Node) -> str:
+    """Return where a rank's API server listens: everywhere, as in the guides, since the proxy must reach it.
+
+    Without NPUs a node with a loopback address is one for trying things out: nothing is opened to the network.
+    """
+    alone = not topology.has_npus and ipaddress.ip_address(node.address).is_loopback
+    return node.address if alone else "0.0.0.0"  # noqa: S104 - see above
+
+
 def kv_transfer_config(topology: Topology, group: Group, kv_port: int) -> dict[str, Any]:
     """Return `--kv-transfer-config`: the derived keys, then the file's own.
 
     `kv_port` is text as in vLLM-Ascend's guides. Both roles' sizes are one group's, not the sum over groups; the
-    own role's are the group's own, since that is what it is checked against when it starts.
+    own role's are the group's own, since that is what it is checked against when it starts. Without NPUs there is
+    neither: the side channel's port is a variable, and NixlConnector learns sizes when it shakes hands.
     """
+    if not topology.has_npus:
+        config = {"kv_connector": group.connector, "kv_role": KV_ROLES[group.role], "kv_buffer_device": "cpu"}
+        extra_keys = {"kv_connector_extra_config": dict(group.kv_extra)} if group.kv_extra else {}
+        return {**config, **extra_keys, **group.kv_config}
     extra = {role.value: sizes for role in Role if (sizes := _sizes(topology, group, role)) is not None}
     return {
         "kv_connector": group.connector,
@@ -164,14 +189,26 @@ def _json(value: Any) -> str:
     return json.dumps(value, ensure_ascii=False)
 
 
-def rank_env(group: Group, node: Node, devices: tuple[int, ...]) -> dict[str, str]:
+def rank_env(
+    topology: Topology, group: Group, node: Node, devices: tuple[int, ...], dp_rank: int
+) -> dict[str, str]:
     """Return the variables to export: the derived ones, then the file's; `null` removes one."""
-    values: dict[str, Any] = {**derived_env(node, devices), **group.env}
+    values: dict[str, Any] = {**derived_env(topology, group, node, devices, dp_rank), **group.env}
     return {name: _env_text(name, value) for name, value in values.items() if value is not None}
 
 
-def derived_env(node: Node, devices: tuple[int, ...]) -> dict[str, str]:
-    """Return the variables that follow from the node and the rank's NPUs."""
+def derived_env(
+    topology: Topology, group: Group, node: Node, devices: tuple[int, ...], dp_rank: int
+) -> dict[str, str]:
+    """Return the variables that follow from the node and the rank's NPUs, or without NPUs the side channel."""
+    if not topology.has_npus:
+        independent = topology.model.kind == "dense"
+        return {
+            "VLLM_HOST_IP": node.address,
+            "GLOO_SOCKET_IFNAME": node.nic,
+            "VLLM_NIXL_SIDE_CHANNEL_HOST": node.address,
+            NIXL_SIDE_CHANNEL: str(side_channel_base(group.kv_port, dp_rank, independent=independent)),
+        }
     return {
         "HCCL_IF_IP": node.address,
         "GLOO_SOCKET_IFNAME": node.nic,

@@ -17,6 +17,9 @@ TRANSFER_ENGINE_BASE = 20000
 TRANSFER_ENGINE_RPC = (15000, 17000)
 """MC_MIN_RPC_PORT and MC_MAX_RPC_PORT where they are not set."""
 
+NIXL_SIDE_CHANNEL = "VLLM_NIXL_SIDE_CHANNEL_PORT"
+"""Variable from which NixlConnector counts its ranks' ports."""
+
 HCCL_BASE = 60000
 """HCCL_IF_BASE_PORT where it is not set."""
 
@@ -42,6 +45,16 @@ def kv_ports(
     if release < (0, 23, 0):
         return _block(base, (pp + pcp - 1) * tp)
     return _block(base, tp * pp * pcp)
+
+
+def side_channel_base(kv_port: int, dp_rank: int, *, independent: bool) -> int:
+    """Return the value of VLLM_NIXL_SIDE_CHANNEL_PORT for a rank.
+
+    vLLM adds the rank's data parallel index and nothing else: one listener an engine, on prefill and on decode,
+    whatever the tensor parallel size (vLLM 0.32, kv_connector/v1/nixl/base_scheduler.py). An independent instance
+    has index 0, so it is given a port of its own. Either way a rank binds `kv_port + dp_rank`.
+    """
+    return kv_port + dp_rank if independent else kv_port
 
 
 def _block(first: int, count: int) -> tuple[int, ...]:
@@ -100,6 +113,8 @@ def _exact(topology: Topology, ranks: tuple[RankPlan, ...]) -> Iterator[PortUse]
 
 def _reserved(topology: Topology, ranks: tuple[RankPlan, ...]) -> Iterator[PortUse]:
     seen = set()
+    if not topology.has_npus:
+        return
     for node, group in dict.fromkeys((rank.node, rank.group) for rank in ranks):
         host, settings = topology.nodes[node].address, topology.groups[group]
         uses = (

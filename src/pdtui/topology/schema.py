@@ -174,7 +174,9 @@ class RuntimePart(Part):
         min_length=1,
         description="Words before the container's name that run a command in it; {id}: a word used once.",
     )
-    setup: list[Text] = Field(default_factory=list, description="Scripts sourced before a rank starts.")
+    setup: list[Text] = Field(
+        default_factory=list, description="Scripts sourced before a rank starts; ~/ is the home where ranks run."
+    )
     state_dir: Text | None = Field(
         default=None,
         description="Folder of ranks' records and logs; in a container it must be a mount of the host.",
@@ -189,7 +191,7 @@ class RuntimePart(Part):
 class ModelPart(Part):
     """The model that is served."""
 
-    path: Text = Field(description="Path of the weights where ranks run, or a model id.")
+    path: Text = Field(description="Path of the weights where ranks run (~/: the home there), or a model id.")
     served_name: Text = Field(description="The name that clients use (--served-model-name).")
     kind: Literal["moe", "dense"] = Field(
         default="moe", description="moe: the ranks of a group live and die together; dense: independent instances."
@@ -200,7 +202,8 @@ class KvPart(Part):
     """The KV transfer between prefill and decode."""
 
     connector: Text | None = Field(
-        default=None, description="MooncakeConnectorV1 (pull) or MooncakeLayerwiseConnector (layerwise)."
+        default=None,
+        description="MooncakeConnectorV1 (pull) or MooncakeLayerwiseConnector (layerwise); NixlConnector on cpu.",
     )
     config: dict[str, Any] = Field(default_factory=dict, description="Keys to add to --kv-transfer-config.")
     extra: dict[str, Any] = Field(default_factory=dict, description="Keys to add to kv_connector_extra_config.")
@@ -294,8 +297,11 @@ class TopologyFile(Part):
 
     pdtui: Literal[1] = Field(description="Format of this file.")
     name: Name = Field(description="Name of the cluster.")
-    platform: Literal["a2", "a3", "a5", "cpu"] = Field(description="Generation of the servers.")
-    vllm_ascend: Text = Field(description="Version of vllm-ascend; rules and port formulas depend on it.")
+    platform: Literal["a2", "a3", "a5", "cpu"] = Field(description="Generation of the servers; cpu: no NPUs.")
+    vllm_ascend: Text | None = Field(
+        default=None, description="Version of vllm-ascend; rules and port formulas depend on it. Not on cpu."
+    )
+    vllm: Text | None = Field(default=None, description="Version of vLLM, on platform cpu instead of vllm_ascend.")
     ssh: SshPart = Field(default_factory=SshPart, description="How SSH reaches the nodes.")
     safety: SafetyPart = Field(default_factory=SafetyPart, description="What needs a second thought.")
     start: StartPart = Field(default_factory=StartPart, description="How ranks are started.")
@@ -314,4 +320,10 @@ class TopologyFile(Part):
 def json_schema() -> dict[str, Any]:
     """Return the JSON Schema (2020-12) of a topology file."""
     schema = TopologyFile.model_json_schema(mode="validation")
-    return {"$schema": "https://json-schema.org/draft/2020-12/schema", **schema, "title": "pdtui topology"}
+    engine = {
+        "if": {"properties": {"platform": {"const": "cpu"}}},
+        "then": {"required": ["vllm"], "properties": {"vllm_ascend": False}},
+        "else": {"required": ["vllm_ascend"], "properties": {"vllm": False}},
+    }
+    head = {"$schema": "https://json-schema.org/draft/2020-12/schema"}
+    return {**head, **schema, **engine, "title": "pdtui topology"}

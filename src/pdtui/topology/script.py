@@ -4,9 +4,16 @@ from __future__ import annotations
 
 import re
 import shlex
+from collections.abc import Callable, Sequence
 
 from pdtui.topology.model import Runtime
 from pdtui.topology.plan import RankPlan
+
+HOME = "~/"
+"""How a path in the home where ranks run begins."""
+
+SERVE = ("vllm", "serve")
+"""What stands before the model's path in a rank's command."""
 
 _NAME = re.compile(r"\$[A-Za-z_][A-Za-z0-9_]*|\$\{[A-Za-z_][A-Za-z0-9_]*\}")
 _OPENING = re.compile(r"\$\{[A-Za-z_][A-Za-z0-9_]*:?[-+]")
@@ -15,11 +22,12 @@ _OPENING = re.compile(r"\$\{[A-Za-z_][A-Za-z0-9_]*:?[-+]")
 def run_script(rank: RankPlan, runtime: Runtime) -> str:
     """Return the script that becomes the rank: source the set-up files, export the environment, exec the server.
 
-    A set-up file that is missing ends it with status 1 and a line that names the file.
+    A leading `~/` of a set-up file and of the model's path is the home of whoever the rank runs as. A set-up file
+    that is missing ends it with status 1 and a line that names the file.
     """
     lines = ["#!/bin/bash", f"# {rank.id} on {rank.node}", "set +H", """pdtui_quote="'\""""]
     for path in runtime.setup:
-        word = double_quoted(path)
+        word = _at_home(path, double_quoted)
         lines += [
             f"if [ ! -r {word} ]; then",
             f"  printf 'pdtui: cannot read %s (runtime.setup of the topology file)\\n' {word} >&2",
@@ -28,8 +36,21 @@ def run_script(rank: RankPlan, runtime: Runtime) -> str:
             f". {word}",
         ]
     lines += [f"export {name}={double_quoted(value)}" for name, value in rank.env.items()]
-    lines.append(f"exec {' '.join(map(shlex.quote, rank.argv))}")
+    lines.append(f"exec {command_line(rank.argv)}")
     return "\n".join(lines) + "\n"
+
+
+def command_line(argv: Sequence[str]) -> str:
+    """Return a command as bash reads it; of its words only the model's path is looked for in the home."""
+    words = list(map(shlex.quote, argv))
+    if tuple(argv[: len(SERVE)]) == SERVE and len(argv) > len(SERVE):
+        words[len(SERVE)] = _at_home(argv[len(SERVE)], shlex.quote)
+    return " ".join(words)
+
+
+def _at_home(path: str, quote: Callable[[str], str]) -> str:
+    """Return a path as a bash word; bash puts the home for an unquoted `~/`, also where HOME is unset."""
+    return f"{HOME}{quote(path[len(HOME) :])}" if path.startswith(HOME) else quote(path)
 
 
 def double_quoted(text: str) -> str:

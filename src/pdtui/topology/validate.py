@@ -11,6 +11,7 @@ from pydantic_core import ErrorDetails
 
 from pdtui.text import clean_line, did_you_mean
 from pdtui.topology.findings import Path, Problem, Severity
+from pdtui.topology.model import Platform
 from pdtui.topology.schema import TopologyFile
 from pdtui.topology.yaml_tree import Document, Mapping, Node, Scalar
 
@@ -89,7 +90,27 @@ def validate(document: Document) -> tuple[TopologyFile | None, list[Problem]]:
             problems.append(_unknown_key(document, path))
             _repair(document, data, path)
         file, details = _validated(data)
-    return file, problems + [_problem(detail) for detail in details]
+    problems += [_problem(detail) for detail in details]
+    engine = list(_engine(data))
+    return (None if any(problem.rule == "F05" for problem in engine) else file), problems + engine
+
+
+def _engine(data: dict[str, Any]) -> Iterator[Problem]:
+    """Yield what is wrong about the version: a platform without NPUs says `vllm`, the others `vllm_ascend`."""
+    platform = data.get("platform")
+    if platform not in get_args(Platform):
+        return
+    cpu = platform == "cpu"
+    key, other, example = ("vllm", "vllm_ascend", "0.32.0") if cpu else ("vllm_ascend", "vllm", "0.22.1rc1")
+    who = "vLLM itself" if cpu else "vLLM-Ascend"
+    if other in data:
+        remedy = "delete it" if key in data else f'did you mean `{key}: "{example}"`?'
+        message = f"`{other}` has no place on platform {platform}, which runs {who}; {remedy}"
+        yield Problem("F04", Severity.ERROR, message, (other,), on_key=True)
+    if data.get(key) is None:
+        message = f'`{key}` is missing: platform {platform} runs {who}, of which version? Such as "{example}"'
+        path: Path = (other,) if other in data else ("platform",)
+        yield Problem("F05", Severity.ERROR, message, path, on_key=True)
 
 
 def _validated(data: dict[str, Any]) -> tuple[TopologyFile | None, list[ErrorDetails]]:

@@ -9,6 +9,12 @@ Release = tuple[int, int, int]
 NEWEST: Release = (0, 27, 1)
 """The newest vllm-ascend whose port formulas are known here."""
 
+VLLM_KNOWN: Release = (0, 32, 0)
+"""The vLLM whose ports and flags are known here, on a platform without NPUs."""
+
+LATEST = frozenset({"main", "latest"})
+"""What may stand for the newest version."""
+
 _VERSION = re.compile(r"v?(\d{1,4})\.(\d{1,4})(?:\.(\d{1,4}))?(?:\.?(?:rc|a|b|dev|post)\d*)*(?:\+\S*)?\Z")
 
 _MOONCAKE: tuple[tuple[Release, Release], ...] = (
@@ -23,7 +29,7 @@ _MOONCAKE: tuple[tuple[Release, Release], ...] = (
 
 def release_of(text: str) -> Release | None:
     """Return the release number of a version such as `0.22.1rc1`; None if it is none. `main` is the newest."""
-    if text in {"main", "latest"}:
+    if text in LATEST:
         return NEWEST
     match = _VERSION.match(text)
     return (int(match[1]), int(match[2]), int(match[3] or 0)) if match else None

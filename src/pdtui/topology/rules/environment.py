@@ -50,20 +50,16 @@ def derived(context: Context) -> Iterator[Problem]:
     """Variables that follow from the node are not contradicted (R53, R56, T4)."""
     topology = context.topology
     for group in topology.groups.values():
-        for key in ("HCCL_IF_IP", "VLLM_HOST_IP", "ASCEND_RT_VISIBLE_DEVICES", *_IFNAMES):
+        ranks = [
+            (node, derived_env(topology, group, topology.nodes[node], rank_devices(group, node, local), dp_rank))
+            for node, dp_rank, local in placement(group)
+        ]
+        for key in dict.fromkeys(key for _, env in ranks for key in env):
             said = group.env.get(key)
             if not isinstance(said, str) or "$" in said:
                 continue
-            wrong = None
-            for node, _, local_rank in placement(group):
-                real = derived_env(topology.nodes[node], rank_devices(group, node, local_rank))[key]
-                if said != real:
-                    wrong = node, real
-                    break
+            wrong = next(((node, env[key]) for node, env in ranks if env[key] != said), None)
             yield _variable(context, group.name, key, said, wrong)
-
-
-_IFNAMES = ("GLOO_SOCKET_IFNAME", "TP_SOCKET_IFNAME", "HCCL_SOCKET_IFNAME")
 
 
 def _variable(context: Context, name: str, key: str, said: str, wrong: tuple[str, str] | None) -> Problem:

@@ -8,8 +8,8 @@ from typing import Any
 
 from pdtui.topology.findings import Path, Problem
 from pdtui.topology.model import Group, Role
-from pdtui.topology.planner import placement
-from pdtui.topology.rules.registry import Context, error, info, rule, warning
+from pdtui.topology.planner import listening_address, placement
+from pdtui.topology.rules.registry import Context, error, info, npu_rule, rule, warning
 
 SOURCES = {
     "port": "api_port",
@@ -111,6 +111,8 @@ def listening(context: Context) -> Iterator[Problem]:
     """Ranks listen where the proxy can reach them (X5)."""
     for group in context.topology.groups.values():
         host = group.args.get("host")
+        if all(listening_address(context.topology, context.topology.nodes[node]) == host for node in group.nodes):
+            continue
         if host in {"localhost", "127.0.0.1", "::1"}:
             message = f"ranks of {group.name} would listen on {host} only, where the proxy cannot reach them"
             yield error("X5", message, context.where(group, "args", "host"))
@@ -138,7 +140,7 @@ def same_on_both_sides(context: Context) -> Iterator[Problem]:
                 return
 
 
-@rule
+@npu_rule
 def scheduling(context: Context) -> Iterator[Problem]:
     """Schedulers stand on the side that they are for (R34, R35)."""
     for group in context.topology.groups.values():

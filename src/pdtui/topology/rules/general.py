@@ -8,7 +8,8 @@ from collections.abc import Iterator
 from pdtui.topology.findings import Path, Problem
 from pdtui.topology.model import Role
 from pdtui.topology.rules.registry import Context, error, info, rule, warning
-from pdtui.topology.versions import NEWEST, release_of
+from pdtui.topology.script import HOME
+from pdtui.topology.versions import LATEST, NEWEST, VLLM_KNOWN, release_of
 
 RESERVED_NAMES = frozenset({"all", "failed", "proxy"})
 """Words that mean something where a target is expected."""
@@ -37,15 +38,26 @@ def names(context: Context) -> Iterator[Problem]:
 @rule
 def version(context: Context) -> Iterator[Problem]:
     """The version is one whose port formulas are known (R89)."""
-    text = context.topology.vllm_ascend
+    topology = context.topology
+    key, text, what, example, newest = (
+        ("vllm_ascend", topology.vllm_ascend, "vllm-ascend", "0.22.1rc1", NEWEST)
+        if topology.has_npus
+        else ("vllm", topology.vllm, "vllm", "0.32.0", VLLM_KNOWN)
+    )
     release = release_of(text)
     if release is None:
-        message = f"`{text}` is no version of vllm-ascend; write it as in its release notes, such as 0.22.1rc1"
-        yield error("F06", message, ("vllm_ascend",))
-    elif release > NEWEST:
-        newest = ".".join(map(str, NEWEST))
-        message = f"{text} is newer than what is known here; port formulas and rules of {newest} are used"
-        yield warning("R89", message, ("vllm_ascend",))
+        message = f"`{text}` is no version of {what}; write it as in its release notes, such as {example}"
+        yield error("F06", message, (key,))
+    elif text in LATEST:
+        return
+    elif release > newest:
+        known = ".".join(map(str, newest))
+        message = f"{text} is newer than what is known here; port formulas and rules of {known} are used"
+        yield warning("R89", message, (key,))
+    elif not topology.has_npus and release < newest:
+        known = ".".join(map(str, newest))
+        message = f"{text} is older than the only vllm that is known here; ports and rules of {known} are used"
+        yield warning("R89", message, (key,))
 
 
 @rule
@@ -53,14 +65,17 @@ def paths(context: Context) -> Iterator[Problem]:
     """Paths on the nodes do not depend on where a program happens to run (F06)."""
     runtime = context.file.runtime
     for index, path in enumerate(runtime.setup):
-        if path.startswith("~"):
-            message = f"`~` is not expanded here; write $HOME{path.lstrip('~')}"
-            yield error("F06", message, ("runtime", "setup", index))
-        elif not path.startswith(("/", "$")):
-            yield error("F06", f"`{path}` must be an absolute path, beginning with /", ("runtime", "setup", index))
-    if runtime.state_dir is not None and not runtime.state_dir.startswith("/"):
-        message = f"`{runtime.state_dir}` must be an absolute path, beginning with /"
-        yield error("F06", message, ("runtime", "state_dir"))
+        if not path.startswith(("/", "$", HOME)):
+            yield error("F06", _no_path(path), ("runtime", "setup", index))
+    if runtime.state_dir is not None and not runtime.state_dir.startswith(("/", HOME)):
+        yield error("F06", _no_path(runtime.state_dir), ("runtime", "state_dir"))
+    model = context.file.model.path
+    if model.startswith("~") and not model.startswith(HOME):
+        yield error("F06", _no_path(model), ("model", "path"))
+
+
+def _no_path(path: str) -> str:
+    return f"`{path}` must be an absolute path, beginning with / or, for the home where ranks run, with ~/"
 
 
 @rule

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from pdtui.topology.findings import Problem
 from pdtui.topology.planner import placement, rank_devices
-from pdtui.topology.rules.registry import Context, error, info, ranges, rule
+from pdtui.topology.rules.registry import Context, cpu_rule, error, info, npu_rule, ranges, rule
 
 
 @rule
@@ -37,7 +37,7 @@ def coverage(context: Context) -> Iterator[Problem]:
             yield error("R02", message, (*path, "ranks"), on_key=True)
 
 
-@rule
+@npu_rule
 def sizes(context: Context) -> Iterator[Problem]:
     """The ranks of a node fit on its NPUs (R05), and all ids exist there (R07)."""
     npus = context.topology.npus_per_node
@@ -67,7 +67,7 @@ def _devices_path(context: Context, group: str, node: str) -> tuple[str, ...]:
     return (*path, node) if isinstance(context.file.groups[group].devices, dict) else path
 
 
-@rule
+@npu_rule
 def devices_apart(context: Context) -> Iterator[Problem]:
     """No NPU is taken by two groups (R06)."""
     topology = context.topology
@@ -86,6 +86,15 @@ def devices_apart(context: Context) -> Iterator[Problem]:
             )
             path = ("groups", name)
             yield error("R06", message, (*path, "devices") if context.document.has((*path, "devices")) else path)
+
+
+@cpu_rule
+def no_devices(context: Context) -> Iterator[Problem]:
+    """No NPUs are given out where there are none (R07)."""
+    for name, part in context.file.groups.items():
+        if part.devices is not None:
+            message = f"`devices` of {name} names NPUs, but a server of platform cpu has none; delete it"
+            yield error("R07", message, ("groups", name, "devices"), on_key=True)
 
 
 @rule

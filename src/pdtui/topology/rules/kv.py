@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from itertools import pairwise
 
-from pdtui.topology.build import FLOWS
+from pdtui.topology.build import CPU_CONNECTORS, FLOWS, LATER_CONNECTORS
 from pdtui.topology.findings import Path, Problem
-from pdtui.topology.model import Group, Role
+from pdtui.topology.model import Group, Role, Topology
 from pdtui.topology.planner import KV_ROLES
-from pdtui.topology.rules.registry import Context, error, info, rule, warning
+from pdtui.topology.rules.registry import Context, error, info, npu_rule, rule, warning
 from pdtui.topology.versions import Release
 
 SINCE: Mapping[str, Release] = {
@@ -46,6 +46,9 @@ def connectors(context: Context) -> Iterator[Problem]:
     topology = context.topology
     for name, group in topology.groups.items():
         path = _connector_path(context, group)
+        if (group.connector in CPU_CONNECTORS) is topology.has_npus:
+            yield error("K10", _elsewhere(topology, group.connector), path)
+            continue
         if FLOWS[group.connector] is not topology.flow:
             other = next(iter(topology.groups.values()))
             message = (
@@ -53,11 +56,20 @@ def connectors(context: Context) -> Iterator[Problem]:
                 f"{other.connector} ({topology.flow.value}); both roles need the same"
             )
             yield error("R31", message, path)
-        since = SINCE.get(group.connector)
+        since = SINCE.get(group.connector) if topology.has_npus else None
         if since is not None and context.release < since:
             first = ".".join(map(str, since))
             message = f"{group.connector} exists since vllm-ascend {first}; this file says {topology.vllm_ascend}"
             yield error("K10", message, path)
+
+
+def _elsewhere(topology: Topology, connector: str) -> str:
+    here = sorted(set(FLOWS) - LATER_CONNECTORS - CPU_CONNECTORS if topology.has_npus else CPU_CONNECTORS)
+    place = "vLLM itself, on platform cpu" if topology.has_npus else "vLLM-Ascend, on platforms with NPUs"
+    return (
+        f"{connector} is a connector of {place}; platform {topology.platform} needs {' or '.join(here)}, "
+        "so change the connector or the platform"
+    )
 
 
 def _connector_path(context: Context, group: Group) -> Path:
@@ -67,7 +79,7 @@ def _connector_path(context: Context, group: Group) -> Path:
     return ("kv", "connector")
 
 
-@rule
+@npu_rule
 def equal_shapes(context: Context) -> Iterator[Problem]:
     """Groups of one role have one shape, since the other role is told only one (K6)."""
     for role in Role:
@@ -90,7 +102,7 @@ def _words(shape: tuple[int, int, int]) -> str:
     return f"dp_size {shape[0]}, tp_size {shape[1]}" + (f", pp_size {shape[2]}" if shape[2] > 1 else "")
 
 
-@rule
+@npu_rule
 def sizes_fit(context: Context) -> Iterator[Problem]:
     """Prefill's tp_size is decode's or a multiple of it (R28); decode has no pipeline (R29)."""
     seen: set[tuple[int, int]] = set()
@@ -153,7 +165,7 @@ def _role(group: Group, value: object, path: Path) -> Iterator[Problem]:
         )
 
 
-@rule
+@npu_rule
 def told_sizes(context: Context) -> Iterator[Problem]:
     """Sizes that the file gives the connector are the groups' own (R26)."""
     for group in context.topology.groups.values():

@@ -15,7 +15,7 @@ from pdtui.topology.ports import (
     transfer_engine_range,
     transfer_engine_rpc_range,
 )
-from pdtui.topology.rules.registry import Context, error, ranges, rule, warning
+from pdtui.topology.rules.registry import Context, error, npu_rule, ranges, rule, warning
 
 EXACT = frozenset({"api", "rpc", "kv", "proxy"})
 
@@ -95,14 +95,14 @@ def _collision(context: Context, found: list[Clash]) -> Problem:
 
 def _kv_ports(context: Context, use: PortUse) -> int:
     group = context.topology.groups[owner_of(use)]
-    return group.dp_size * group.npus_per_rank
+    return group.dp_size * (group.npus_per_rank if context.topology.has_npus else 1)
 
 
 def _use(use: PortUse) -> str:
     return "the proxy" if use.use == "proxy" else f"{use.use} of {use.owner}"
 
 
-@rule
+@npu_rule
 def transfer_engine(context: Context) -> Iterator[Problem]:
     """Ports keep out of the ranges from which Mooncake's transfer engine picks (R14, R15, P5, P8)."""
     topology = context.topology
@@ -169,7 +169,7 @@ def _hosts(context: Context) -> list[tuple[list[PortUse], list[Group]]]:
     return [(uses.get(host, []), on_host) for host, on_host in groups.items()]
 
 
-@rule
+@npu_rule
 def hccl(context: Context) -> Iterator[Problem]:
     """HCCL's ports exist and are free (R17), and groups on one host have their own (R18)."""
     topology = context.topology

@@ -77,6 +77,18 @@ def rule(function: Rule) -> Rule:
     return function
 
 
+def npu_rule(function: Rule) -> Rule:
+    """Add a rule about NPUs, vLLM-Ascend, HCCL or Mooncake: it is not asked on a platform without NPUs."""
+    _RULES.append(lambda context: function(context) if context.topology.has_npus else iter(()))
+    return function
+
+
+def cpu_rule(function: Rule) -> Rule:
+    """Add a rule about vLLM on a platform without NPUs: it is asked there only."""
+    _RULES.append(lambda context: iter(()) if context.topology.has_npus else function(context))
+    return function
+
+
 def error(rule_id: str, message: str, path: Path, *, on_key: bool = False) -> Problem:
     """Return a problem that keeps the cluster from working."""
     return Problem(rule_id, Severity.ERROR, message, path, on_key)
