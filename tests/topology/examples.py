@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from pathlib import Path
 
-from pdtui.topology.findings import Finding
+from pdtui.topology.findings import Finding, Severity
 from pdtui.topology.load import Loaded, load_bytes
 from pdtui.topology.model import Topology
 
@@ -29,7 +30,52 @@ groups:
 proxy: {node: n1, listen: 0.0.0.0, port: 1999}
 """
 
+CPU = """\
+pdtui: 1
+name: laptop
+platform: cpu
+vllm: "0.32.0"
+runtime: {setup: [~/venv/bin/activate]}
+model: {path: ~/m, served_name: m}
+kv: {connector: NixlConnector}
+nodes:
+  n1: {host: 192.0.2.1, nic: eth0}
+  n2: {host: 192.0.2.2, nic: eth0}
+defaults: {env: {OMP_NUM_THREADS: 1}, args: {seed: 1024}}
+groups:
+  p: {role: prefill, nodes: [n1], dp_size: 2, tp_size: 2, api_port: 7100, rpc_port: 12321, kv_port: 14000}
+  d: {role: decode, nodes: [n1, n2], dp_size: 4, tp_size: 1, api_port: 7200, rpc_port: 12322, kv_port: 14200}
+proxy: {node: n1, listen: 0.0.0.0, port: 1999}
+"""
+"""The same without NPUs."""
+
 FILE = Path("cluster.yaml")
+
+
+Edits = tuple[tuple[str, str], ...]
+
+
+@dataclass(frozen=True)
+class Case:
+    """Edits that break the base, and other edits of the same things that do not."""
+
+    rule: str
+    severity: Severity
+    broken: Edits
+    path: str
+    says: str
+    """A piece of the message: both sides or the remedy."""
+    right: Edits = ()
+
+    def check(self, base: str) -> None:
+        text = changed(*self.broken, base=base)
+        found = [finding for finding in of_rule(loaded(text).findings, self.rule) if finding.path == self.path]
+        assert [finding.severity for finding in found[:1]] == [self.severity], loaded(text).findings
+        assert any(self.says in finding.message for finding in found), found[0].message
+        assert found[0].line > 0
+        assert found[0].column > 0
+        assert found[0].line <= text.count("\n")
+        assert not of_rule(loaded(changed(*self.right, base=base)).findings, self.rule)
 
 
 def changed(*edits: tuple[str, str], base: str = BASE) -> str:
@@ -46,6 +92,12 @@ def loaded(text: str | bytes) -> Loaded:
 
 def topology(*edits: tuple[str, str]) -> Topology:
     result = loaded(changed(*edits))
+    assert result.topology is not None, result.findings
+    return result.topology
+
+
+def cpu_topology(*edits: tuple[str, str]) -> Topology:
+    result = loaded(changed(*edits, base=CPU))
     assert result.topology is not None, result.findings
     return result.topology
 

@@ -232,7 +232,7 @@ def test_port_map_of_a_host() -> None:
 
 
 CLUSTERS = st.tuples(
-    st.sampled_from(["a2", "a3"]),
+    st.sampled_from(["a2", "a3", "cpu"]),
     st.sampled_from(["0.11.0", "0.13.0", "0.22.1rc1", "0.23.0"]),
     st.sampled_from(["MooncakeConnectorV1", "MooncakeLayerwiseConnector"]),
     st.sampled_from(["moe", "dense"]),
@@ -254,8 +254,11 @@ def test_any_plan_without_error_findings_shares_nothing(
 ) -> None:
     """All ranks once, no device and no exact port twice on a host, for whatever the rules let pass."""
     platform, version, connector, kind, groups, nodes = cluster
+    engine = f"vllm_ascend: '{version}'"
+    if platform == "cpu":
+        engine, connector = "vllm: '0.32.0'", "NixlConnector"
     lines = [
-        f"pdtui: 1\nname: any\nplatform: {platform}\nvllm_ascend: '{version}'",
+        f"pdtui: 1\nname: any\nplatform: {platform}\n{engine}",
         f"model: {{path: /m, served_name: m, kind: {kind}}}\nkv: {{connector: {connector}}}\nnodes:",
         *(f"  n{number}: {{host: 192.0.2.{number}, nic: e}}" for number in range(1, nodes + 1)),
         "groups:",
@@ -275,7 +278,8 @@ def test_any_plan_without_error_findings_shares_nothing(
         return
     devices = [(rank.host, device) for rank in plan.ranks for device in rank.devices]
     assert len(devices) == len(set(devices))
-    assert all(len(rank.devices) == result.topology.groups[rank.group].npus_per_rank for rank in plan.ranks)
+    sizes = {name: group.npus_per_rank for name, group in result.topology.groups.items()}
+    assert all(len(rank.devices) == (sizes[rank.group] if platform != "cpu" else 0) for rank in plan.ranks)
     ports = [
         (use.host, port)
         for use in plan.ports
@@ -283,6 +287,14 @@ def test_any_plan_without_error_findings_shares_nothing(
         for port in range(use.first, use.last + 1)
     ]
     assert len(ports) == len(set(ports))
+    if platform == "cpu":
+        assert [rank.kv_ports for rank in plan.ranks] == [bound_side_channel(rank) for rank in plan.ranks]
+
+
+def bound_side_channel(rank: RankPlan) -> tuple[int]:
+    """Return the port that NixlConnector of vLLM 0.32 listens on: from the rank's own command and environment."""
+    index = int(flag(rank, "data-parallel-rank")) if "--data-parallel-rank" in rank.argv else 0
+    return (int(rank.env["VLLM_NIXL_SIDE_CHANNEL_PORT"]) + index,)
 
 
 def test_plan_has_no_secret_of_the_operator(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 
 import pdtui.topology
 from pdtui.topology.findings import Severity
-from tests.topology.examples import BASE, changed, loaded, of_rule
+from tests.topology.examples import BASE, Case, Edits, changed, loaded
+from tests.topology.test_rules_cpu import CPU_CASES
 
 ERROR, WARNING, INFO = Severity.ERROR, Severity.WARNING, Severity.INFO
-Edits = tuple[tuple[str, str], ...]
 
 SHARED: Edits = (("nodes: [n2, n3], dp_size: 8", "nodes: [n1], dp_size: 4"), ("tp_size: 8", "tp_size: 4"))
 """Prefill and decode on one server, 8 NPUs each, not told apart yet."""
@@ -24,19 +23,6 @@ APART: Edits = (
     ("api_port: 7100, rpc_port: 12321, kv_port: 14200", "api_port: 7200, rpc_port: 12322, kv_port: 14200"),
 )
 """The same, told apart."""
-
-
-@dataclass(frozen=True)
-class Case:
-    """Edits that break the base, and other edits of the same things that do not."""
-
-    rule: str
-    severity: Severity
-    broken: Edits
-    path: str
-    says: str
-    """A piece of the message: both sides or the remedy."""
-    right: Edits = ()
 
 
 GROUP_P = "api_port: 7100, rpc_port: 12321, kv_port: 14000"
@@ -402,14 +388,7 @@ CASES = [
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: f"{case.rule}-{case.path}")
 def test_rule(case: Case) -> None:
-    text = changed(*case.broken)
-    found = [finding for finding in of_rule(loaded(text).findings, case.rule) if finding.path == case.path]
-    assert [finding.severity for finding in found[:1]] == [case.severity], loaded(text).findings
-    assert any(case.says in finding.message for finding in found), found[0].message
-    assert found[0].line > 0
-    assert found[0].column > 0
-    assert found[0].line <= text.count("\n")
-    assert not of_rule(loaded(changed(*case.right)).findings, case.rule)
+    case.check(BASE)
 
 
 def test_base_has_no_findings() -> None:
@@ -420,8 +399,8 @@ def test_every_rule_has_a_case() -> None:
     """The ids that the code can report are those of the table."""
     sources = Path(pdtui.topology.__file__).parent.rglob("*.py")
     text = "\n".join(path.read_text() for path in sources)
-    ids = set(re.findall(r'"([FRTPKVSX]\d{1,2})"', text))
-    assert ids == {case.rule for case in CASES}
+    ids = set(re.findall(r'"([FRTPKVSXC]\d{1,2})"', text))
+    assert ids == {case.rule for case in (*CASES, *CPU_CASES)}
 
 
 def test_findings_of_different_rules_come_together_in_the_order_of_the_file() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import pwd
 import subprocess
 import sys
 from collections.abc import Mapping
@@ -16,7 +17,7 @@ from hypothesis import strategies as st
 from pdtui.topology.model import Role, Runtime
 from pdtui.topology.plan import RankPlan
 from pdtui.topology.planner import make_plan
-from pdtui.topology.script import double_quoted, run_script
+from pdtui.topology.script import double_quoted, in_home, run_script
 from tests.topology.examples import topology
 
 HOSTILE = [
@@ -161,6 +162,49 @@ def test_a_setup_file_may_use_the_home_folder(tools: Path) -> None:
     (tools / "env.sh").write_text("export A=1\n")
     done = run(run_script(rank_of({}), Runtime(setup=("$HOME/env.sh",))), tools, HOME=str(tools))
     assert printed(done)[2]["A"] == "1"
+
+
+HOMES = ["/plain", "/two words", '/it\'s $(touch pwned) `x` "q" \\ *']
+
+
+@pytest.mark.parametrize("home", HOMES)
+def test_the_models_path_and_set_up_files_may_lie_in_the_home(home: str, tools: Path) -> None:
+    folder = Path(f"{tools}{home}")
+    folder.mkdir()
+    (folder / "set up's.sh").write_text("export A=from-home\n")
+    rank = rank_of({}, ("vllm", "serve", "~/models/m", "--tokenizer", "~/t", "~/u"))
+    done = run(run_script(rank, Runtime(setup=("~/set up's.sh",))), tools, HOME=str(folder))
+    _, words, given = printed(done)
+    assert words[1:] == ["serve", f"{folder}/models/m", "--tokenizer", "~/t", "~/u"]
+    assert given["A"] == "from-home"
+    assert in_home(rank.argv, str(folder))[1:] == tuple(words[1:])
+    assert not list(tools.glob("**/pwned*"))
+
+
+def test_a_rank_without_home_variable_has_the_home_of_its_user(tools: Path) -> None:
+    done = run(run_script(rank_of({}, ("vllm", "serve", "~/m")), Runtime()), tools)
+    assert printed(done)[1][2] == f"{pwd.getpwuid(os.geteuid()).pw_dir}/m"
+
+
+@pytest.mark.parametrize("path", [*(f"~/{value}" for value in HOSTILE), "~", "~root/m", "a~/b", "~\\/x"])
+def test_hostile_model_paths_arrive_as_they_are(path: str, tools: Path) -> None:
+    done = run(run_script(rank_of({}, ("vllm", "serve", path)), Runtime()), tools, HOME="/home/u")
+    words = printed(done)[1]
+    assert words[2] == (f"/home/u/{path[2:]}" if path.startswith("~/") else path)
+    assert not list(tools.glob("pwned*"))
+
+
+def test_a_missing_set_up_file_in_the_home_is_named_with_its_whole_path(tools: Path) -> None:
+    done = run(run_script(rank_of({}), Runtime(setup=("~/no $(x) file",))), tools, HOME="/home/u")
+    assert done.returncode == 1
+    assert done.stderr == "pdtui: cannot read /home/u/no $(x) file (runtime.setup of the topology file)\n"
+
+
+def test_a_command_without_a_path_is_left_as_it_is() -> None:
+    for argv in ((), ("vllm",), ("vllm", "serve"), ("ls", "serve", "~/x"), ("vllm", "serve", "/m")):
+        assert in_home(argv, "/home/u") == argv
+    assert in_home(("vllm", "serve", "~/m"), "") == ("vllm", "serve", "~/m")
+    assert in_home(("vllm", "serve", "~/m"), "/") == ("vllm", "serve", "/m")
 
 
 def test_the_server_takes_the_place_of_the_shell(tools: Path) -> None:

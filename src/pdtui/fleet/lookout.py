@@ -39,7 +39,7 @@ class Lookout:
         self._plan = plan
         self._clock = clock
         self._planned = plan.on_node(link.name)
-        self._env = tuple(dict.fromkeys([*(name for rank in self._planned for name in rank.env), DEVICES]))
+        self._env = tuple(dict.fromkeys([*(name for rank in self._planned for name in rank.env), DEVICES, "HOME"]))
         self._ports = {port for rank in self._planned for port, _ in ports_of(rank, plan)}
         self._census = Census()
         self._agent: NodeAgent | None = None

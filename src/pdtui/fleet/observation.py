@@ -21,6 +21,7 @@ from pdtui.remote.messages.processes import Listener
 from pdtui.remote.messages.ranks import ProcessState, RankRecord
 from pdtui.topology.model import Role
 from pdtui.topology.plan import RankPlan
+from pdtui.topology.script import in_home
 
 LOOPBACK = frozenset({"127.0.0.1", "::1"})
 
@@ -326,8 +327,8 @@ def _by_hand(rank: RankPlan, found: Unmanaged | None) -> tuple[str, ...]:
     """Return how a server that was started by hand differs from the plan."""
     if found is None or found.server is None:
         return ()
-    lines = argv_difference(rank.argv, found.server.words)
     process = found.server.process
+    lines = argv_difference(in_home(rank.argv, process.env.get("HOME", "")), found.server.words)
     if not process.env_known:
         return (*lines, "its environment cannot be read")
     env = literal_env(rank.env)

@@ -48,6 +48,14 @@ def command_line(argv: Sequence[str]) -> str:
     return " ".join(words)
 
 
+def in_home(argv: Sequence[str], home: str) -> tuple[str, ...]:
+    """Return a rank's command as its process shows it, `home` being the home there; empty: unchanged."""
+    at = len(SERVE)
+    if not home or tuple(argv[:at]) != SERVE or not "".join(argv[at : at + 1]).startswith(HOME):
+        return tuple(argv)
+    return (*SERVE, f"{home.rstrip('/')}/{argv[at][len(HOME) :]}", *argv[at + 1 :])
+
+
 def _at_home(path: str, quote: Callable[[str], str]) -> str:
     """Return a path as a bash word; bash puts the home for an unquoted `~/`, also where HOME is unset."""
     return f"{HOME}{quote(path[len(HOME) :])}" if path.startswith(HOME) else quote(path)

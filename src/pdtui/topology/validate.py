@@ -91,26 +91,29 @@ def validate(document: Document) -> tuple[TopologyFile | None, list[Problem]]:
             _repair(document, data, path)
         file, details = _validated(data)
     problems += [_problem(detail) for detail in details]
-    engine = list(_engine(data))
-    return (None if any(problem.rule == "F05" for problem in engine) else file), problems + engine
+    wrong, is_missing = _version(data)
+    return (None if is_missing else file), problems + wrong
 
 
-def _engine(data: dict[str, Any]) -> Iterator[Problem]:
-    """Yield what is wrong about the version: a platform without NPUs says `vllm`, the others `vllm_ascend`."""
+def _version(data: dict[str, Any]) -> tuple[list[Problem], bool]:
+    """Return what is wrong about the version, and whether there is none.
+
+    A platform without NPUs says `vllm`, the others say `vllm_ascend`.
+    """
     platform = data.get("platform")
     if platform not in get_args(Platform):
-        return
-    cpu = platform == "cpu"
-    key, other, example = ("vllm", "vllm_ascend", "0.32.0") if cpu else ("vllm_ascend", "vllm", "0.22.1rc1")
-    who = "vLLM itself" if cpu else "vLLM-Ascend"
+        return [], False
+    pair = ("vllm_ascend", "vllm-ascend", "0.22.1rc1"), ("vllm", "vllm itself", "0.32.0")
+    (other, _, _), (key, who, example) = pair if platform == "cpu" else pair[::-1]
+    is_missing = data.get(key) is None
     if other in data:
-        remedy = "delete it" if key in data else f'did you mean `{key}: "{example}"`?'
+        remedy = f'did you mean `{key}: "{example}"`?' if is_missing else "delete it"
         message = f"`{other}` has no place on platform {platform}, which runs {who}; {remedy}"
-        yield Problem("F04", Severity.ERROR, message, (other,), on_key=True)
-    if data.get(key) is None:
-        message = f'`{key}` is missing: platform {platform} runs {who}, of which version? Such as "{example}"'
-        path: Path = (other,) if other in data else ("platform",)
-        yield Problem("F05", Severity.ERROR, message, path, on_key=True)
+        return [Problem("F04", Severity.ERROR, message, (other,), on_key=True)], is_missing
+    if is_missing:
+        message = f'`{key}` is missing: platform {platform} runs {who}, of some version such as "{example}"'
+        return [Problem("F05", Severity.ERROR, message, ("platform",), on_key=True)], True
+    return [], False
 
 
 def _validated(data: dict[str, Any]) -> tuple[TopologyFile | None, list[ErrorDetails]]:

@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterator
 
 from pdtui.topology.findings import Problem
+from pdtui.topology.lease import lease_variable
 from pdtui.topology.planner import derived_env, placement, rank_devices
 from pdtui.topology.redact import is_secret
 from pdtui.topology.rules.registry import Context, error, info, rule, warning
@@ -21,14 +22,19 @@ OBSOLETE = {
     "VLLM_DP_MASTER_PORT": "--data-parallel-rpc-port is derived",
     "DISAGGREGATED_PREFILL_RANK_TABLE_PATH": "its connector is gone",
     "PHYSICAL_DEVICES": "its connector is gone",
-    "VLLM_NIXL_ABORT_REQUEST_TIMEOUT": "it is VLLM_MOONCAKE_ABORT_REQUEST_TIMEOUT now",
+    "VLLM_NIXL_ABORT_REQUEST_TIMEOUT": "it is VLLM_MOONCAKE_ABORT_REQUEST_TIMEOUT, or kv_lease_duration, now",
 }
 """Variables that no current release reads -> why."""
+
+
+SIDE_CHANNEL = "VLLM_NIXL_SIDE_CHANNEL_"
+"""How the variables begin that say where NixlConnector listens."""
 
 
 @rule
 def variables(context: Context) -> Iterator[Problem]:
     """Names are names, secrets are references, nothing obsolete is set (F06, F09, V7, V13)."""
+    lease = lease_variable(context.topology) if context.topology.has_npus else ""
     for path, env in context.levels("env"):
         for key, value in env.items():
             where = (*path, key)
@@ -41,7 +47,7 @@ def variables(context: Context) -> Iterator[Problem]:
             elif is_secret(key) and isinstance(value, str) and value and not value.startswith("$"):
                 message = f"the value of {key} stands in the file for all to read; write {{from_env: NAME}}"
                 yield warning("V13", message, where, on_key=True)
-            if key in OBSOLETE:
+            if key in OBSOLETE and key != lease:
                 yield info("V7", f"{key} has no effect: {OBSOLETE[key]}; delete it", where, on_key=True)
 
 
@@ -56,6 +62,11 @@ def derived(context: Context) -> Iterator[Problem]:
         ]
         for key in dict.fromkeys(key for _, env in ranks for key in env):
             said = group.env.get(key)
+            if said is None and key in group.env and key.startswith(SIDE_CHANNEL):
+                message = (
+                    f"without {key} a rank of {group.name} binds a port that is not in the plan; delete the line"
+                )
+                yield error("F11", message, context.where(group, "env", key))
             if not isinstance(said, str) or "$" in said:
                 continue
             wrong = next(((node, env[key]) for node, env in ranks if env[key] != said), None)
@@ -71,6 +82,10 @@ def _variable(context: Context, name: str, key: str, said: str, wrong: tuple[str
         message = f"every rank of {name} would see NPU {said}, but a rank on {node} has {real}; use `devices:`"
         return error("T4", message, path)
     message = f"{key} is {said} for all of {name}, but on {node} it is {real}; delete it and it is derived"
+    if key.startswith(SIDE_CHANNEL):
+        source = "the node's address" if key.endswith("_HOST") else f"kv_port of {name}"
+        message = f"{key} {said} contradicts {source}, from which {real} follows for a rank on {node}; delete it"
+        return error("F11", message, path)
     if key == "HCCL_IF_IP":
         return error("R53", message, path)
     return warning("R56" if key == "VLLM_HOST_IP" else "R53", message, path)

@@ -143,13 +143,18 @@ def transfer_keys(context: Context) -> Iterator[Problem]:
                 yield from _role(group, value, path)
             elif key == "kv_connector" and value != group.connector:
                 yield error("F11", f"{value} contradicts `connector`, {group.connector}; delete it here", path)
+            elif key == "kv_port" and not context.topology.has_npus:
+                message = (
+                    f"NixlConnector does not read `kv_port` here; its port follows from kv_port of {group.name}"
+                )
+                yield warning("C5", f"{message}: delete it", path, on_key=True)
             elif key == "kv_port" and str(value) != str(group.kv_port):
                 message = f"{value} contradicts kv_port of {group.name}, {group.kv_port}; delete it here"
                 yield error("F11", message, path)
             elif key in DROPPED_KEYS:
                 message = f"`{key}` is read by no connector and rejected by newer vLLM; delete it"
                 yield warning("K2", message, path, on_key=True)
-            elif key in NEEDLESS_KEYS:
+            elif key in NEEDLESS_KEYS and context.topology.has_npus:
                 yield info("K11", f"`{key}` is no longer needed; delete it", path, on_key=True)
             elif key not in KNOWN_KEYS:
                 hint = "; did you mean `kv_role`?" if key in {"kv_producer", "kv_consumer"} else ""
