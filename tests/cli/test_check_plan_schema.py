@@ -202,8 +202,31 @@ def test_plan_with_commands(folder: Path) -> None:
     assert done.stdout.count("  vllm serve /models/m ") == 10
 
 
+def test_plan_without_npus_for_people_programs_and_bash() -> None:
+    file = asset_dir("sample_configs") / "cpu-2p2d-moe.yaml"
+    people = pdtui("plan", file, "--commands")
+    rows = [line.split() for line in people.stdout.splitlines()]
+    assert rows[0] == ["cpu-2p2d-moe:", "NixlConnector", "(pull),", "vllm", "0.32.0"]
+    assert ["RANK", "ROLE", "NODE", "HOST", "API", "KV"] in rows
+    assert ["d/1", "decode", "laptop", "127.0.0.1", "18122", "18712"] in rows
+    assert ["127.0.0.1", "18711-18712", "kv", "d/0..1"] in rows
+    assert people.stdout.count("  vllm serve ~/pdtui-vllm/tiny-qwen2-moe --host 127.0.0.1 ") == 4
+    for word in ("HCCL", "ASCEND", "NPU", "hccl", "transfer-engine"):
+        assert word not in people.stdout
+    answer = json.loads(pdtui("plan", file, "--json").stdout)
+    rank = answer["ranks"][3]
+    assert (rank["id"], rank["devices"], rank["kv_ports"]) == ("d/1", [], [18712])
+    assert rank["argv"][2] == "~/pdtui-vllm/tiny-qwen2-moe"
+    assert rank["env"]["VLLM_NIXL_SIDE_CHANNEL_PORT"] == "18711"
+    assert {use["use"] for use in answer["ports"]} == {"api", "rpc", "kv", "proxy"}
+    script = pdtui("plan", file, "--rank", "d/1").stdout
+    assert '\n. ~/"pdtui-vllm/venv/bin/activate"\n' in script
+    assert "\nexec vllm serve ~/pdtui-vllm/tiny-qwen2-moe " in script
+
+
 @pytest.mark.parametrize(
-    "name", ["demo", "deepseek-r1-2p1d", "deepseek-r1-2p1d-layerwise", "deepseek-r1-large-ep"]
+    "name",
+    ["demo", "deepseek-r1-2p1d", "deepseek-r1-2p1d-layerwise", "deepseek-r1-large-ep", "cpu-1p1d", "cpu-2p2d-moe"],
 )
 def test_samples_check_and_plan(name: str) -> None:
     file = asset_dir("sample_configs") / f"{name}.yaml"
@@ -216,7 +239,11 @@ def test_schema_is_a_json_schema_that_knows_the_samples_keys() -> None:
     assert done.returncode == 0
     schema = json.loads(done.stdout)
     for path in asset_dir("sample_configs").glob("*.yaml"):
-        assert set(yaml.safe_load(path.read_text())) <= set(schema["properties"])
+        keys = yaml.safe_load(path.read_text())
+        assert set(keys) <= set(schema["properties"])
+        part = schema["then" if keys["platform"] == schema["if"]["properties"]["platform"]["const"] else "else"]
+        assert set(part["required"]) <= set(keys)
+        assert not [key for key, allowed in part["properties"].items() if not allowed and key in keys]
 
 
 def test_check_of_a_large_file_starts_and_ends_in_a_second_of_cpu(tmp_path: Path) -> None:

@@ -147,6 +147,32 @@ async def test_rank_on_another_port_is_known_by_its_place_in_the_group(cluster: 
         assert "--port: 7555 -> 7101 (plan)" in status.difference
 
 
+@pytest.mark.parametrize(
+    ("path", "difference"),
+    [
+        ("/home/alice/models/r1", ()),
+        (
+            "/home/bob/models/r1",
+            ("command: vllm serve /home/bob/models/r1 -> vllm serve /home/alice/models/r1 (plan)",),
+        ),
+    ],
+)
+async def test_model_in_the_home_is_the_one_of_the_file(
+    cluster: Cluster, path: str, difference: tuple[str, ...]
+) -> None:
+    file = cluster.folder / "cluster.yaml"
+    file.write_text(file.read_text().replace("/models/r1", "~/models/r1"))
+    cluster.load(file)
+    rank = cluster.plan.by_id["p1/0"]
+    assert rank.argv[2] == "~/models/r1"
+    info = server(rank)
+    argv = (*info.argv[:3], path, *info.argv[4:])
+    cluster.node_of(rank.id).strangers.append(replace(info, argv=argv, env={**rank.env, "HOME": "/home/alice"}))
+    async with cluster.fleet() as fleet:
+        status = fleet.store.ranks[rank.id]
+        assert (status.state, status.difference) == (RankState.UNMANAGED, difference)
+
+
 async def test_only_a_listener_is_known(cluster: Cluster) -> None:
     node = cluster.nodes["node1"]
     node.listeners.append(Listener("0.0.0.0", 7100, None, ""))

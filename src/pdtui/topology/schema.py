@@ -321,7 +321,7 @@ def json_schema() -> dict[str, Any]:
     """Return the JSON Schema (2020-12) of a topology file."""
     schema = TopologyFile.model_json_schema(mode="validation")
     engine = {
-        "if": {"properties": {"platform": {"const": "cpu"}}},
+        "if": {"required": ["platform"], "properties": {"platform": {"const": "cpu"}}},
         "then": {"required": ["vllm"], "properties": {"vllm_ascend": False}},
         "else": {"required": ["vllm_ascend"], "properties": {"vllm": False}},
     }
