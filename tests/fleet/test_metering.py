@@ -52,6 +52,21 @@ async def test_rates_come_with_the_second_reading() -> None:
     assert second.ttft_s == 0.25
 
 
+async def test_times_of_the_last_requests_stay_with_their_age() -> None:
+    server = Server()
+    await server.read()
+    server.ttft = (1.0, 4)
+    await server.clock.advance(5)
+    await server.read()
+    measured = server.clock.wall()
+    await server.clock.advance(50)
+    later = await server.read()
+    assert later is not None
+    assert (later.ttft_s, later.ttft_at) == (0.25, measured)
+    assert (later.tpot_s, later.tpot_at) == (None, None)
+    assert (later.interval_s, later.observed_at) == (50.0, server.clock.wall())
+
+
 async def test_requests_that_run_without_tokens_are_a_stall_and_idling_is_none() -> None:
     server = Server()
     for _ in range(20):

@@ -357,3 +357,35 @@ async def test_rank_that_runs_requests_without_tokens_is_stalled(cluster: Cluste
         say(0.0, 500.0)
         await cluster.clock.advance(10)
         assert cluster.states(fleet)["decode/0"] is RankState.READY
+
+
+async def test_an_alarm_of_a_rank_is_shown_and_its_begin_and_end_are_events(cluster: Cluster) -> None:
+    text = (
+        'vllm:num_requests_running{engine="0"} 0\nvllm:num_requests_waiting{engine="0"} 0\n'
+        'vllm:kv_cache_usage_perc{engine="0"} '
+    )
+
+    def events() -> list[tuple[str, str]]:
+        return [
+            (e.severity, e.message) for e in fleet.snapshot.events if e.subject == "p1/0" and "KV" in e.message
+        ]
+
+    async with cluster.fleet() as fleet:
+        await cluster.drive(fleet.wait(await fleet.submit(StartRanks(ALL))))
+        node = cluster.nodes[fleet.store.ranks["p1/0"].node]
+        node.set_behaviour("tiny", "p1/0", Behaviour(ready_after=0, metrics=f"{text} 0.75\n"))
+        await cluster.clock.advance(30)
+        (alarm,) = fleet.store.ranks["p1/0"].alarms
+        assert alarm.id == "kv-held"
+        assert events() == [("warning", alarm.message)]
+        node.set_behaviour("tiny", "p1/0", Behaviour(ready_after=0, metrics=f"{text} 0.01\n"))
+        await cluster.clock.advance(10)
+        assert fleet.store.ranks["p1/0"].alarms == ()
+        assert events()[1:] == [("good", "its KV cache is no longer full of prompts that nobody fetches")]
+        node.set_behaviour("tiny", "p1/0", Behaviour(ready_after=0, metrics=f"{text} 0.75\n"))
+        await cluster.clock.advance(30)
+        assert fleet.store.ranks["p1/0"].alarms
+        node.set_behaviour("tiny", "p1/0", Behaviour(ready_after=0, health=503))
+        await cluster.clock.advance(10)
+        assert fleet.store.ranks["p1/0"].alarms == ()  # It answers no more; its state says so.
+        assert len(events()) == 3

@@ -10,6 +10,7 @@ from pdtui.fleet.servers import output_words
 from pdtui.fleet.snapshot import (
     WARM_UP,
     WRONG_STATES,
+    Alarm,
     Diagnosis,
     RankFlag,
     RankMetrics,
@@ -49,6 +50,8 @@ class RankMemory:
     """Its node's clock."""
     stalled: bool = False
     metrics: RankMetrics | None = None
+    alarms: tuple[Alarm, ...] = ()
+    """What its metrics say is wrong."""
     diagnosis: Diagnosis | None = None
     diagnosed: bool = False
     last_start_s: float | None = None
@@ -69,11 +72,12 @@ class RankMemory:
             self.health, self.misses, self.stage, self.stage_since = "", 0, "", None
             self.was_ready = self.vouched = self.seen_starting = self.stalled = self.diagnosed = False
             self.metrics = self.diagnosis = self.health_at = None
+            self.alarms = ()
         self.record = record
         if not (self.alive or self.unmanaged):
             self.health_at = None
             self.health, self.misses, self.stage, self.stage_since = "", 0, "", None
-            self.metrics, self.stalled = None, False
+            self.metrics, self.stalled, self.alarms = None, False, ()
 
     def take_unmanaged(self, found: Unmanaged | None) -> None:
         """Take over what is in its place that no keeper of ours started; another process is another run."""
@@ -90,7 +94,7 @@ class RankMemory:
             self.was_ready = True
         else:
             self.misses += 1
-            self.metrics = None
+            self.metrics, self.alarms = None, ()
         if not self.holds_on:
             self.health_at = at
 
@@ -237,6 +241,7 @@ def status_of(rank: RankPlan, memory: RankMemory, view: View) -> RankStatus:
         by=process.user if process is not None else shown.by if shown is not None else "",
         difference=difference,
         metrics=memory.metrics,
+        alarms=memory.alarms,
         observed_at=memory.observed_at,
         last_start_s=memory.last_start_s,
         log=log,

@@ -14,12 +14,12 @@ from pdtui.clock import Clock
 from pdtui.errors import RemoteError
 from pdtui.fleet.lookout import Lookout
 from pdtui.fleet.observation import RankMemory, View, as_it_runs, status_of, stray_plan, who_else_listens
-from pdtui.fleet.snapshot import Diagnosis, RankMetrics, RankState, RankStatus
+from pdtui.fleet.snapshot import Alarm, Diagnosis, RankMetrics, RankState, RankStatus
 from pdtui.fleet.store import Store
 from pdtui.fleet.strangers import Unmanaged
 from pdtui.fleet.waiting import first_of
 from pdtui.remote.interface import NodeAgent, NodeLink
-from pdtui.remote.messages.ranks import ProcessState, RankRecord
+from pdtui.remote.messages.ranks import ProcessState, RankRecord, WarmUp
 from pdtui.topology.model import Topology
 from pdtui.topology.plan import Plan, RankPlan
 
@@ -67,12 +67,18 @@ class Stages(Protocol):
 class Meter(Protocol):
     """Turns /metrics into numbers and notices that no tokens come."""
 
-    async def read(self, agent: NodeAgent, rank: RankPlan, address: str) -> RankMetrics | None:
+    async def read(
+        self, agent: NodeAgent, rank: RankPlan, address: str, *, warm_up: WarmUp | None, settled: bool
+    ) -> RankMetrics | None:
         """Ask a rank; None when it gave no answer."""
         ...
 
     def stalled(self, rank: str) -> bool:
         """Return whether requests run and no tokens come."""
+        ...
+
+    def alarms(self, rank: str) -> tuple[Alarm, ...]:
+        """Return what a rank's readings say is wrong, worst first."""
         ...
 
     def forget(self, rank: str) -> None:
@@ -204,7 +210,13 @@ class RankWatcher:
             if status is not None and status.state not in (RankState.UNKNOWN, RankState.LOST):
                 self._store.put_rank(
                     replace(
-                        status, state=RankState.LOST, last_state=status.state, since=now, stage="", metrics=None
+                        status,
+                        state=RankState.LOST,
+                        last_state=status.state,
+                        since=now,
+                        stage="",
+                        metrics=None,
+                        alarms=(),
                     )
                 )
 
@@ -314,13 +326,11 @@ class RankWatcher:
         if now - self._metrics_at.get(rank.id, float("-inf")) < METRICS_INTERVAL:
             return
         self._metrics_at[rank.id] = now
-        memory.metrics = await self._meter.read(agent, rank, rank.host) or memory.metrics
         warm_up = memory.record.warm_up if memory.record is not None else None
-        if memory.metrics is not None and memory.metrics.local_prefill_tokens and warm_up is not None:
-            # What the warm-up had it compute itself is no sign of KV that was not pulled.
-            own = max(0.0, memory.metrics.local_prefill_tokens - warm_up.tokens)
-            memory.metrics = replace(memory.metrics, local_prefill_tokens=own)
-        memory.stalled = self._meter.stalled(rank.id)
+        settled = rank.id not in self.warming and memory.warm_up != "running"
+        read = await self._meter.read(agent, rank, rank.host, warm_up=warm_up, settled=settled)
+        memory.metrics = read or memory.metrics
+        memory.stalled, memory.alarms = self._meter.stalled(rank.id), self._meter.alarms(rank.id)
 
     def _note_stage(self, rank: RankPlan, memory: RankMemory) -> None:
         if memory.unmanaged is not None and not memory.alive:

@@ -14,6 +14,9 @@ N = TypeVar("N", int, float)
 _BY_HEALTH = (RankState.UNKEPT, RankState.UNMANAGED)
 """States that say who looks after a rank, not how it is."""
 
+_RECENT = 60.0
+"""Seconds for which the time of the last requests says how requests fare now."""
+
 ServingWord = Literal["SERVING", "DEGRADED", "DOWN", "STARTING", "STOPPED", "UNKNOWN"]
 
 
@@ -75,7 +78,7 @@ def serving_status(
         decode_total=len(decode),
         running=_total([m.running for m in busy]),
         tokens_per_s=_total([m.generation_tokens_per_s for m in busy]),
-        ttft_s=_mean([m.ttft_s for m in busy]),
+        ttft_s=_mean([m.ttft_s for m in busy if m.observed_at - (m.ttft_at or 0.0) < _RECENT]),
     )
 
 

@@ -13,12 +13,14 @@ from dataclasses import replace
 from typing import Any, Literal
 
 from pdtui.clock import Clock
+from pdtui.fleet.alarms import ended_words
 from pdtui.fleet.groups import group_statuses
 from pdtui.fleet.headline import broken_file, make_headline
 from pdtui.fleet.leases import lease_words, merged
 from pdtui.fleet.serving import serving_status
 from pdtui.fleet.snapshot import (
     WRONG_STATES,
+    Alarm,
     Event,
     LeaseStatus,
     NodeState,
@@ -127,6 +129,7 @@ class Store:
         self._touch()
         if old is None or old.state is not status.state:
             self._rank_event(old, status)
+        self._alarm_events(old.alarms if old is not None else (), status)
 
     def drop_rank(self, rank_id: str) -> None:
         """Forget a rank that the file does not have."""
@@ -265,6 +268,16 @@ class Store:
         if new.state is RankState.LOST or (old is not None and new.state is old.last_state):
             return  # The node's own event says it; 16 ranks need not repeat it.
         self.event(_severity(new.state), new.id, describe_state(new))
+
+    def _alarm_events(self, before: Sequence[Alarm], rank: RankStatus) -> None:
+        """Tell which alarms have begun or ended; those of a rank that no longer answers end without a word."""
+        known, now = {alarm.id for alarm in before}, {alarm.id for alarm in rank.alarms}
+        for alarm in rank.alarms:
+            if alarm.id not in known:
+                self.event(alarm.severity, rank.id, alarm.message)
+        for alarm in before:
+            if alarm.id not in now and rank.metrics is not None:
+                self.event("good", rank.id, ended_words(alarm))
 
 
 def blank_rank(rank: RankPlan, since: float = 0.0) -> RankStatus:

@@ -1,12 +1,13 @@
 """/metrics of a vLLM server: the few series that say how it works, under their old and new names.
 
-Series: vLLM's `v1/metrics/loggers.py`, old and new names.
-Labels come in any order, counters with or without `_total`.
+Series: vLLM's `v1/metrics/loggers.py`, `v1/spec_decode/metrics.py` and its NIXL connector's `stats.py`; other
+connectors count nothing. Labels come in any order, counters with or without `_total`; a server with several
+engines has a series for each.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from prometheus_client.parser import text_string_to_metric_families
@@ -17,9 +18,19 @@ _KV = ("vllm:kv_cache_usage_perc", "vllm:gpu_cache_usage_perc")
 _PROMPT = "vllm:prompt_tokens_total"
 _GENERATION = "vllm:generation_tokens_total"
 _BY_SOURCE = "vllm:prompt_tokens_by_source_total"
+_QUERIES = "vllm:external_prefix_cache_queries_total"
+_HITS = "vllm:external_prefix_cache_hits_total"
 _PREEMPTIONS = "vllm:num_preemptions_total"
+_ENDED = "vllm:request_success_total"
 _TTFT = ("vllm:time_to_first_token_seconds",)
 _TPOT = ("vllm:inter_token_latency_seconds", "vllm:time_per_output_token_seconds")
+_DRAFTS = "vllm:spec_decode_num_drafts_total"
+_DRAFTED = "vllm:spec_decode_num_draft_tokens_total"
+_ACCEPTED = "vllm:spec_decode_num_accepted_tokens_total"
+_BY_POSITION = "vllm:spec_decode_num_accepted_tokens_per_pos_total"
+_EXPIRED = "vllm:nixl_num_kv_expired_reqs_total"
+_LATE = "vllm:nixl_num_notifications_after_expiry_total"
+_FAILED = "vllm:nixl_num_failed_transfers_total"
 
 KEEP: tuple[str, ...] = (
     _RUNNING,
@@ -28,10 +39,27 @@ KEEP: tuple[str, ...] = (
     _PROMPT,
     _GENERATION,
     _BY_SOURCE,
+    _QUERIES,
+    _HITS,
     _PREEMPTIONS,
+    _ENDED,
     *(f"{name}_{part}" for name in (*_TTFT, *_TPOT) for part in ("sum", "count")),
+    _DRAFTS,
+    _DRAFTED,
+    _ACCEPTED,
+    _BY_POSITION,
+    _EXPIRED,
+    _LATE,
+    _FAILED,
 )
-"""Names of samples to keep where text is filtered on the node."""
+"""Names of samples to keep where text is filtered on the node: 3 KB of 60 come over the line."""
+
+_APART = {_BY_SOURCE: "source", _ENDED: "finished_reason", _BY_POSITION: "position"}
+"""Series that are kept apart by a label; all others are summed over theirs."""
+_SHARES = frozenset(_KV)
+"""Series of which several engines' mean is taken, not their sum."""
+_POSITIONS = 64
+"""Drafted tokens a step that are believed; more are a broken label."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,12 +83,52 @@ class MetricsReading:
     prompt_tokens: float | None = None
     generation_tokens: float | None = None
     local_prefill_tokens: float | None = None
-    """Prompt tokens that the server computed itself."""
+    """Prompt tokens that the server says it computed itself; see `own_prompt_tokens`."""
+    cached_tokens: float | None = None
+    """Prompt tokens whose KV was in its own prefix cache."""
     transferred_tokens: float | None = None
     """Prompt tokens whose KV came over the connector."""
+    external_queries: float | None = None
+    """Prompt tokens for whose KV the connector was asked, and of these the ones that it had."""
+    external_hits: float | None = None
     preemptions: float | None = None
     ttft: Mean | None = None
     tpot: Mean | None = None
+    drafts: float | None = None
+    """Steps of speculative decoding, the tokens drafted in them, and of these the ones that the model took."""
+    drafted_tokens: float | None = None
+    accepted_tokens: float | None = None
+    accepted_by_position: tuple[float, ...] = ()
+    expired_leases: float | None = None
+    late_pulls: float | None = None
+    failed_transfers: float | None = None
+    errors: float | None = None
+    aborts: float | None = None
+
+    @property
+    def own_prompt_tokens(self) -> float | None:
+        """Prompt tokens that it computed itself.
+
+        Some versions count a pulled prompt as computed too, or its last token; the tokens that came from elsewhere
+        are right in all. Versions without sources say what the connector was asked for and did not have, which
+        counts a preempted request again.
+        """
+        own = self.local_prefill_tokens
+        if self.prompt_tokens is not None and self.transferred_tokens is not None:
+            rest = max(0.0, self.prompt_tokens - self.transferred_tokens - (self.cached_tokens or 0.0))
+            return rest if own is None else min(own, rest)
+        if own is not None or self.external_queries is None or self.external_hits is None:
+            return own
+        if self.prompt_tokens and not self.external_queries:
+            return None  # It has no connector.
+        return max(0.0, self.external_queries - self.external_hits)
+
+    @property
+    def external_share(self) -> float | None:
+        """Share of its prompt tokens whose KV came over the connector, 0 to 1; None before the first prompt."""
+        if self.transferred_tokens is not None:
+            return _share(self.transferred_tokens, self.prompt_tokens)
+        return _share(self.external_hits, self.external_queries)
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,10 +138,21 @@ class Rates:
     seconds: float
     prompt_tokens_per_s: float | None = None
     generation_tokens_per_s: float | None = None
-    local_prefill_tokens: float | None = None
-    """How many in this time."""
+    prompt_tokens: float | None = None
+    """How many in this time, and of these the ones that it computed itself."""
+    own_prompt_tokens: float | None = None
+    requests: float | None = None
+    """Requests that got their first token."""
+    preempted: float | None = None
     ttft_s: float | None = None
     tpot_s: float | None = None
+    acceptance: float | None = None
+    """Share of the drafted tokens that were taken."""
+    accepted_length: float | None = None
+    """Tokens a step, the model's own one included."""
+    acceptance_by_position: tuple[float, ...] = ()
+    expired_leases: float | None = None
+    late_pulls: float | None = None
 
 
 def read_metrics(text: str, at: float) -> MetricsReading | None:
@@ -89,10 +168,22 @@ def read_metrics(text: str, at: float) -> MetricsReading | None:
         prompt_tokens=sums.get((_PROMPT, "")),
         generation_tokens=sums.get((_GENERATION, "")),
         local_prefill_tokens=sums.get((_BY_SOURCE, "local_compute")),
+        cached_tokens=sums.get((_BY_SOURCE, "local_cache_hit")),
         transferred_tokens=sums.get((_BY_SOURCE, "external_kv_transfer")),
+        external_queries=sums.get((_QUERIES, "")),
+        external_hits=sums.get((_HITS, "")),
         preemptions=sums.get((_PREEMPTIONS, "")),
         ttft=_mean(sums, _TTFT),
         tpot=_mean(sums, _TPOT),
+        drafts=sums.get((_DRAFTS, "")),
+        drafted_tokens=sums.get((_DRAFTED, "")),
+        accepted_tokens=sums.get((_ACCEPTED, "")),
+        accepted_by_position=_by_position(sums),
+        expired_leases=sums.get((_EXPIRED, "")),
+        late_pulls=sums.get((_LATE, "")),
+        failed_transfers=sums.get((_FAILED, "")),
+        errors=sums.get((_ENDED, "error")),
+        aborts=sums.get((_ENDED, "abort")),
     )
 
 
@@ -104,41 +195,75 @@ def rates(old: MetricsReading, new: MetricsReading) -> Rates | None:
     seconds = new.at - old.at
     if seconds <= 0:
         return None
+    drafts = _grown(old.drafts, new.drafts)
+    accepted = _grown(old.accepted_tokens, new.accepted_tokens)
+    length = _share(accepted, drafts)
     return Rates(
         seconds,
         _per_second(old.prompt_tokens, new.prompt_tokens, seconds),
         _per_second(old.generation_tokens, new.generation_tokens, seconds),
-        _grown(old.local_prefill_tokens, new.local_prefill_tokens),
-        _mean_since(old.ttft, new.ttft),
-        _mean_since(old.tpot, new.tpot),
+        prompt_tokens=_grown(old.prompt_tokens, new.prompt_tokens),
+        own_prompt_tokens=_grown(old.own_prompt_tokens, new.own_prompt_tokens),
+        requests=_grown(old.ttft.count, new.ttft.count) if old.ttft and new.ttft else None,
+        preempted=_grown(old.preemptions, new.preemptions),
+        ttft_s=_mean_since(old.ttft, new.ttft),
+        tpot_s=_mean_since(old.tpot, new.tpot),
+        acceptance=_share(accepted, _grown(old.drafted_tokens, new.drafted_tokens)),
+        accepted_length=None if length is None else 1.0 + length,
+        acceptance_by_position=_positions_since(old, new, drafts),
+        expired_leases=_grown(old.expired_leases, new.expired_leases),
+        late_pulls=_grown(old.late_pulls, new.late_pulls),
     )
 
 
 def _sums(text: str) -> dict[tuple[str, str], float]:
-    """Sum the kept samples over engines and models, apart by name and `source`."""
+    """Sum the kept samples over engines and models, apart by name and by the label that matters."""
     wanted = frozenset(KEEP)
     sums: dict[tuple[str, str], float] = {}
-    try:
-        samples = [
-            (sample.name, sample.labels, float(sample.value))
-            for family in text_string_to_metric_families(_relevant(text, wanted))
-            for sample in family.samples
-        ]
-    except (ValueError, KeyError, IndexError, TypeError, AttributeError):
-        return {}
-    for name, labels, value in samples:
+    counts: dict[tuple[str, str], int] = {}
+    for name, labels, value in _samples(_relevant(text, wanted)):
         full = name if name in wanted else f"{name}_total"
-        if full in wanted and abs(value) < float("inf"):
-            key = (full, labels.get("source", "") if full == _BY_SOURCE else "")
+        if full in wanted and 0 <= value < float("inf"):
+            key = (full, labels.get(_APART[full], "") if full in _APART else "")
             sums[key] = sums.get(key, 0.0) + value
-    return sums
+            counts[key] = counts.get(key, 0) + 1
+    return {key: value / counts[key] if key[0] in _SHARES else value for key, value in sums.items()}
 
 
-def _relevant(text: str, wanted: Iterable[str]) -> str:
+def _relevant(text: str, wanted: Iterable[str]) -> Sequence[str]:
     """Keep the lines that matter: /metrics has hundreds, most of them buckets."""
     names = {*wanted, *(name.removesuffix("_total") for name in wanted)}
-    lines = (line for line in text.split("\n") if line.split("{", 1)[0].split(" ", 1)[0] in names)
-    return "\n".join(lines) + "\n"
+    return [line for line in text.split("\n") if line.split("{", 1)[0].split(" ", 1)[0] in names]
+
+
+def _samples(lines: Iterable[str]) -> Iterator[tuple[str, Mapping[str, str], float]]:
+    """Read each line by itself: a broken one loses nothing but itself."""
+    for line in lines:
+        try:
+            found = [
+                (sample.name, sample.labels, float(sample.value))
+                for family in text_string_to_metric_families(line + "\n")
+                for sample in family.samples
+            ]
+        except (ValueError, KeyError, IndexError, TypeError, AttributeError):
+            continue
+        yield from found
+
+
+def _by_position(sums: Mapping[tuple[str, str], float]) -> tuple[float, ...]:
+    found = {key[1]: value for key, value in sums.items() if key[0] == _BY_POSITION}
+    positions: list[float] = []
+    while len(positions) < _POSITIONS and str(len(positions)) in found:
+        positions.append(found[str(len(positions))])
+    return tuple(positions)
+
+
+def _positions_since(old: MetricsReading, new: MetricsReading, drafts: float | None) -> tuple[float, ...]:
+    before, now = old.accepted_by_position, new.accepted_by_position
+    if not drafts or len(before) != len(now):
+        return ()
+    grown = [_share(_grown(was, is_now), drafts) for was, is_now in zip(before, now, strict=True)]
+    return tuple(share for share in grown if share is not None) if None not in grown else ()
 
 
 def _whole(value: float | None) -> int | None:
@@ -155,6 +280,11 @@ def _mean(sums: Mapping[tuple[str, str], float], names: Iterable[str]) -> Mean |
         if total is not None and count is not None:
             return Mean(total, count)
     return None
+
+
+def _share(part: float | None, whole: float | None) -> float | None:
+    """Return part of whole; None when either is not known or the whole is nothing."""
+    return part / whole if part is not None and whole else None
 
 
 def _grown(old: float | None, new: float | None) -> float | None:
