@@ -160,10 +160,10 @@ async def test_the_mouse_puts_the_cursor() -> None:
     async with console(FakeFleet.healthy()) as screen:
         assert await screen.pilot.click("#ranks", offset=(10, 4))
         assert screen.app.main.selection.rank == "decode/4"
-        assert await screen.pilot.click("#npus", offset=(17 + 9 * 3 + 1 + 1, 3))
+        assert await screen.pilot.click("#grid", offset=(17 + 9 * 3 + 1 + 1, 3))
         await screen.pilot.pause()
         assert (screen.app.main.selection.node, screen.app.main.selection.npu) == ("node3", 9)
-        assert screen.app.main.selection.area == "npus"
+        assert screen.app.main.selection.area == "grid"
 
 
 async def test_own_keys_replace_the_registry_s(tmp_path: Path) -> None:

@@ -111,7 +111,7 @@ async def test_a_node_that_was_never_reached_says_why_and_what_helps() -> None:
 async def test_the_grid_shows_other_values_and_its_cursor_takes_the_rank_with_it() -> None:
     async with console(FakeFleet.healthy()) as screen:
         await screen.press("shift+tab", "right", "right", "down")
-        assert screen.app.main.selection.area == "npus"
+        assert screen.app.main.selection.area == "grid"
         assert screen.app.main.selection.npu == 2
         assert screen.app.main.selection.rank == "decode/18"
         await screen.press("v")
@@ -383,7 +383,7 @@ async def test_the_first_enter_goes_to_the_npu_also_from_the_rank_that_is_planne
         assert screen.app.main.selection.rank == "decode/9"
         assert "enter: go there" in screen.text
         await screen.press("enter")
-        assert screen.app.main.selection.area == "npus"
+        assert screen.app.main.selection.area == "grid"
         assert "vnic link status: DOWN" in screen.text
 
 

@@ -14,7 +14,7 @@ from textual.binding import Binding, BindingType
 
 from pdtui.console.selection import Selection
 from pdtui.console.strings import S, ranks_of
-from pdtui.fleet.snapshot import ALIVE_STATES, RankState, RankStatus, Snapshot
+from pdtui.fleet.snapshot import ALIVE_STATES, NodeState, RankState, RankStatus, Snapshot
 
 Group = Literal["act", "look", "move", "log", "text", "test", "prompt", "console"]
 Scope = Literal["screen", "ranks", "log", "text", "test", "prompt", "app"]
@@ -38,6 +38,8 @@ class Situation:
     """A test completion runs."""
     typing: Typing = ""
     """What letters go into: keys of the screen do nothing then."""
+    npus: bool = True
+    """Ranks run on NPUs: there is health to read, and the grid is of NPUs."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -196,6 +198,23 @@ def _leave_test(situation: Situation) -> Offer:
     return Offer(S.offer_cancel_answer if situation.asking else S.actions["test_leave"])
 
 
+def _poll(situation: Situation) -> Offer | str:
+    """Without NPUs there is no health to read, but a node that does not answer can be tried at once."""
+    if situation.npus:
+        return S.actions["poll"]
+    chosen = situation.selection.node if situation.selection.area == "grid" else ""
+    troubled = [
+        node
+        for node in situation.snapshot.nodes
+        if (node.state is not NodeState.CONNECTED or node.error) and chosen in ("", node.name)
+    ]
+    return Offer(S.offer_try_again, "" if troubled else S.why_all_reached)
+
+
+def _reasons(situation: Situation) -> str:
+    return S.actions["reasons"] if situation.npus else S.tab_reasons
+
+
 def _cancel(situation: Situation) -> Offer:
     running = [operation for operation in situation.snapshot.operations if operation.state == "running"]
     label = S.actions["cancel_operation"]
@@ -216,14 +235,14 @@ ACTIONS: tuple[Action, ...] = (
     Action("stop", ("x",), "act", "screen", _stop, danger=True, footer=4),
     Action("cancel_operation", ("X",), "act", "screen", _cancel, danger=True, footer=5),
     Action("test", ("t",), "act", "screen", footer=9),
-    Action("poll", ("c",), "act", "screen", footer=10),
+    Action("poll", ("c",), "act", "screen", _poll, footer=10),
     Action("edit", ("e",), "act", "screen"),
     Action("shell", ("s",), "act", "screen", _needs_node("shell"), danger=True, footer=12),
     Action("go", ("enter",), "look", "screen", _go),
     Action("logs", ("l",), "look", "screen", _needs_rank("logs"), footer=7),
     Action("describe", ("d",), "look", "screen", footer=8),
     Action("metrics", ("m",), "look", "screen", _needs_rank("metrics"), footer=13),
-    Action("reasons", ("i",), "look", "screen", footer=14),
+    Action("reasons", ("i",), "look", "screen", _reasons, footer=14),
     Action("events", ("E",), "look", "screen"),
     Action("progress", ("p",), "look", "screen", _progress, footer=6),
     Action("mode", ("v",), "look", "screen"),
@@ -284,7 +303,8 @@ def footer(situation: Situation) -> list[tuple[Action, Offer]]:
     What cannot be done now is left out, except for what read-only forbids: that is shown dimmed.
     """
     area, tab = situation.selection.area, situation.selection.tab
-    scopes: tuple[Scope, ...] = ("screen", "ranks") if area == "ranks" else ("screen",)
+    on_rank = area == "ranks" or (area == "grid" and not situation.npus)
+    scopes: tuple[Scope, ...] = ("screen", "ranks") if on_rank else ("screen",)
     if situation.typing:
         scopes = (situation.typing,)
     elif area == "detail" and tab == "log":

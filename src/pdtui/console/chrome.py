@@ -78,7 +78,9 @@ def _header_right(
     if read_only:
         line.add(S.read_only, styles.read_only).add("  ")
     if width >= NARROW:
-        line.add(f"{topology.platform}  {S.nodes.format(n=len(snapshot.nodes))}  ", styles.dim)
+        number = len(snapshot.nodes)
+        nodes = S.one_node if number == 1 else S.nodes.format(n=number)
+        line.add(f"{topology.platform}  {nodes}  ", styles.dim)
     return line.add(f"{clock_time(now)} ", styles.dim)
 
 
@@ -164,6 +166,21 @@ def detail_title(subject: str, tab: Tab, note: str) -> Title:
     return Title(subject, tuple(names[one] for one in shown), shown.index(tab), note)
 
 
+def node_line(line: Line, node: NodeStatus, look: Look, width: int) -> bool:
+    """Begin a line about a node; True when its trouble is all that there is to say."""
+    styles = look.styles
+    line.add(f"{node.name}  ", styles.title)
+    if node.error:
+        line.add(f"{node.error}  ", look.node(node.state)).add(node.remedy, styles.key_label)
+        line.right(Line().add(f"{S.try_again}  ", styles.key), width)
+        return True
+    if node.conditions and not node.tool_error:
+        line.add(f"{node.conditions[0].message}  ", styles.warning)
+        line.add(node.conditions[0].remedy, styles.key_label)
+        return True
+    return False
+
+
 def npu_line(node: NodeStatus | None, npu: int | None, look: Look, width: int, now: float) -> Line:
     """Return the NPU under the cursor in one line, with the key that shows more."""
     styles = look.styles
@@ -172,13 +189,8 @@ def npu_line(node: NodeStatus | None, npu: int | None, look: Look, width: int, n
         return line
     status = next((one for one in node.npus if one.id == npu), None)
     if status is None or node.state is not NodeState.CONNECTED or node.error:
-        line.add(f"{node.name}  ", styles.title)
-        if node.error:
-            line.add(f"{node.error}  ", look.node(node.state)).add(node.remedy, styles.key_label)
-            return line.right(Line().add(f"{S.try_again}  ", styles.key), width)
-        if node.conditions and not node.tool_error:
-            line.add(f"{node.conditions[0].message}  ", styles.warning)
-            return line.add(node.conditions[0].remedy, styles.key_label)
+        if node_line(line, node, look, width):
+            return line
         return line.add(node.tool_error or (S.never_polled if npu is not None else node.facts), styles.dim)
     quiet = status.verdict in (Verdict.HEALTHY, Verdict.NA)
     line.add(f"{S.npu_line.format(node=node.name, npu=status.id)}  ", styles.title)

@@ -58,6 +58,11 @@ _FIELDS: Mapping[str, Callable[[RankStatus, str], bool]] = {
 }
 
 
+def filter_fields(*, npus: bool) -> tuple[str, ...]:
+    """Return the fields that a filter can name."""
+    return tuple(name for name in _FIELDS if npus or name != "npu")
+
+
 @dataclass(frozen=True, slots=True)
 class RankFilter:
     """Terms that must all hold: words, `!word`, `field:value`, `!field:value`."""

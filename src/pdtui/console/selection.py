@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-Area = Literal["npus", "ranks", "detail"]
+Area = Literal["grid", "ranks", "detail"]
 Tab = Literal["log", "describe", "metrics", "reasons", "events", "progress", "test"]
 TABS: tuple[Tab, ...] = ("log", "describe", "metrics", "reasons", "events", "progress", "test")
 

@@ -96,6 +96,7 @@ class Strings:
     tokens_per_s: str = "{n} tok/s"
     ttft: str = "D TTFT {t}"
     nodes: str = "{n} nodes"
+    one_node: str = "1 node"
     read_only: str = " READ-ONLY "
     protected: str = " PROTECTED "
     file_changed: str = "file changed on disk"
@@ -104,17 +105,26 @@ class Strings:
 
     # areas
     npus: str = "NPUs"
+    grid_of_ranks: str = "Nodes"
     ranks: str = "Ranks"
     ranks_count: str = "{n}"
     ranks_filtered: str = "{n} of {total}"
     ranks_marked: str = "{n} marked"
     more_above_below: str = "{first}-{last} of {total}"
     filter_is: str = "/{text}"
-    mode_verdict: str = "verdict"
-    mode_hbm: str = "HBM"
-    mode_util: str = "util"
-    mode_temp: str = "temp"
-    mode_rank: str = "rank"
+    grid_modes: Mapping[str, str] = field(
+        default_factory=lambda: {
+            "verdict": "verdict",
+            "hbm": "HBM",
+            "util": "util",
+            "temp": "temp",
+            "rank": "rank",
+            "state": "state",
+            "run": "running",
+            "wait": "waiting",
+            "kv": "KV %",
+        }
+    )
     tab_log: str = "log"
     tab_describe: str = "describe"
     tab_metrics: str = "metrics"
@@ -127,11 +137,15 @@ class Strings:
     column_hbm: str = "HBM"
     column_temp: str = "max C"
     column_temp_short: str = "C"
+    column_run: str = "run"
+    column_kv: str = "KV"
     column_polled: str = "polled"
     retry: str = "{state}, try {n}"
     retry_in: str = "try {n} in {t}"
     npu_line: str = "{node} NPU {npu}"
     raw_output: str = "i: raw output"
+    more_of_rank: str = "d: describe"
+    no_rank_here: str = "no ranks"
     try_again: str = "c: try again"
     never_polled: str = "not read yet"
     role_short_prefill: str = "P"
@@ -141,9 +155,12 @@ class Strings:
     exit_status: str = "exit {n}"
     signal: str = "signal {n}"
     running: str = "run {n}"
+    waiting: str = "wait {n}"
     kv: str = "kv {n} %"
     per_second: str = " tok/s"
     per_second_short: str = "/s"
+    short_ttft: str = "ttft {t}"
+    short_tpot: str = "tpot {t}"
     last_state: str = "was {state}"
     no_ranks_match: str = "No rank matches {text}. esc clears the filter."
     no_ranks: str = "The file describes no ranks."
@@ -326,6 +343,8 @@ class Strings:
     why_nothing_moves: str = "nothing starts or stops"
     why_no_operation: str = "no operation runs"
     why_no_rank: str = "no rank is selected"
+    why_all_reached: str = "every node answers"
+    offer_try_again: str = "try again"
     offer_take_over: str = "{restart} (take over)"
     offer_next_match: str = "next match"
     offer_previous_match: str = "previous match"
@@ -410,13 +429,14 @@ class Strings:
     )
     help_move: tuple[tuple[str, str], ...] = (
         ("up down j k", "row"),
-        ("left right", "NPU; in a log: sideways"),
+        ("left right", "{cell}; in a log: sideways"),
         ("pageup pagedown", "page"),
         ("home g  end G", "first, last"),
     )
+    help_cell_npu: str = "NPU"
+    help_cell_rank: str = "rank"
     help_filter: str = (
-        "Filter: words that a rank must show, !word that it must not; state: node: role: group: id: npu: flag:"
-        "   state:failed node:node3 !p1/0"
+        "Filter: words that a rank must show, !word that it must not; {fields}   state:failed node:node3 !p1/0"
     )
     filter_unknown_field: str = "no field {name}; fields: {fields}"
     jump_node: str = "go to node {name}"

@@ -8,6 +8,7 @@ from textual.app import ComposeResult
 
 from pdtui.console.actions import ACTIONS, Situation
 from pdtui.console.look import Look
+from pdtui.console.rank_order import filter_fields
 from pdtui.console.rows import BLANK, Row, heading
 from pdtui.console.screens.dialog import Dialog
 from pdtui.console.strings import S
@@ -21,7 +22,11 @@ def help_rows(situation: Situation, keys: Mapping[str, str]) -> list[Row]:
     for group, title in S.groups.items():
         rows += [BLANK, heading(title)]
         if group == "move":
-            rows += [Row(text, label=name, label_style="key", label_width=_KEYS) for name, text in S.help_move]
+            cell = S.help_cell_npu if situation.npus else S.help_cell_rank
+            rows += [
+                Row(text.format(cell=cell), label=name, label_style="key", label_width=_KEYS)
+                for name, text in S.help_move
+            ]
         for action in ACTIONS:
             if action.group != group:
                 continue
@@ -32,7 +37,8 @@ def help_rows(situation: Situation, keys: Mapping[str, str]) -> list[Row]:
                 text = f"{action.label}  ({offer.why_not})"
             key = keys.get(action.id, action.shown_key)
             rows.append(Row(text, style, key, "key_danger" if action.danger else "key", label_width=_KEYS))
-    return [*rows, BLANK, Row(S.help_filter, "dim")]
+    fields = " ".join(f"{name}:" for name in filter_fields(npus=situation.npus))
+    return [*rows, BLANK, Row(S.help_filter.format(fields=fields), "dim")]
 
 
 class HelpScreen(Dialog[None]):

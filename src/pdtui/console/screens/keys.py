@@ -105,7 +105,7 @@ class MainScreen(TextKeys):
 
     def do_poll(self) -> None:
         """Read the health of the node under the grid's cursor, elsewhere of all."""
-        node = self.selection.node if self.selection.area == "npus" else ""
+        node = self.selection.node if self.selection.area == "grid" else ""
         self._background(self.conductor.poll(node), "poll")
 
     def do_edit(self) -> None:
@@ -140,7 +140,7 @@ class MainScreen(TextKeys):
         wrong = self.snapshot.headline
         if wrong is not None and self.headline_leads():
             self.go_to_subject(wrong.subject)
-        elif self.selection.area == "npus":
+        elif self.selection.area == "grid" and (self.has_npus or not self.selection.rank):
             self.open_tab("reasons", focus=True)
         else:
             self.open_tab(self.selection.tab, focus=True)
@@ -157,9 +157,9 @@ class MainScreen(TextKeys):
             return
         name, _, npu = subject.partition("/")
         if self.snapshot.node(name) is not None:
-            self.grid.select(name, int(npu) if npu.isdigit() else None)
-            self.select_npu(self.grid.node, self.grid.npu)
-            self.enter_area("npus")
+            self.grid.select_node(name, int(npu) if npu.isdigit() else None)
+            self.select_spot(self.grid.spot)
+            self.enter_area("grid")
             self.open_tab("reasons")
 
     def _show_cause(self, rank: str) -> None:

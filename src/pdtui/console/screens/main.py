@@ -18,7 +18,7 @@ from pdtui.console.selection import Area, Selection, Tab
 from pdtui.console.strings import S
 from pdtui.console.widgets.line_view import RowView
 from pdtui.console.widgets.log_view import LogView
-from pdtui.console.widgets.npu_grid import NpuGrid
+from pdtui.console.widgets.node_grid import NodeGrid, Spot
 from pdtui.console.widgets.rank_list import RankList
 from pdtui.fleet.handle import FleetHandle
 
@@ -29,7 +29,7 @@ _DETAIL = 44
 """Cells that the detail pane keeps beside the list of ranks."""
 _LOG_DELAY = 0.2
 """The cursor must rest on a rank so long before its log is fetched."""
-AREAS: tuple[Area, ...] = ("npus", "ranks", "detail")
+AREAS: tuple[Area, ...] = ("grid", "ranks", "detail")
 
 
 def _nothing() -> None:
@@ -95,7 +95,7 @@ class ClusterView(PaintedScreen):
         self._painted_at = self.clock.monotonic()
         self.snapshot = self.handle.snapshot
         self.paint_all()
-        # An idle NPU is a selection too, though it has no rank: only in the list of ranks is one needed.
+        # An idle NPU (or node) is a selection too, though it has no rank: only in the list of ranks is one needed.
         if not self.selection.node or self.selection.area == "ranks":
             self._select_listed()
 
@@ -112,9 +112,9 @@ class ClusterView(PaintedScreen):
         if wide and high:
             return AREAS
         if wide:
-            return ("npus",) if area == "npus" else ("ranks", "detail")
+            return ("grid",) if area == "grid" else ("ranks", "detail")
         if high:
-            return ("detail",) if area == "detail" else ("npus", "ranks")
+            return ("detail",) if area == "detail" else ("grid", "ranks")
         return (area,)
 
     def on_resize(self, event: events.Resize) -> None:
@@ -133,12 +133,12 @@ class ClusterView(PaintedScreen):
         shown = self.areas_shown
         for area in AREAS:
             self.set_class(area not in shown, f"-no-{area}")
-        self.set_class(shown == ("npus",), "-only-npus")
+        self.set_class(shown == ("grid",), "-only-grid")
         beside = "ranks" in shown and "detail" in shown
         ranks_width = min(max(self.ranks.wanted_width, width * 46 // 100), width - _DETAIL)
         self.query_one("#ranks-area").styles.width = ranks_width if beside else "100%"
-        rows = len(self.snapshot.nodes) + 1
-        self.grid.styles.height = "1fr" if shown == ("npus",) else max(3, min(rows, height * 2 // 5))
+        rows = self.grid.rows_for(width) + 1
+        self.grid.styles.height = "1fr" if shown == ("grid",) else max(3, min(rows, height * 2 // 5))
 
     def enter_area(self, area: Area) -> None:
         """Give an area the focus, and in the compact layout the screen."""
@@ -158,7 +158,7 @@ class ClusterView(PaintedScreen):
 
     def _focus_area(self) -> None:
         area = self.selection.area
-        if area == "npus":
+        if area == "grid":
             self.grid.focus()
         elif area == "ranks":
             self.ranks.focus()
@@ -171,7 +171,7 @@ class ClusterView(PaintedScreen):
         """Keep the area with a focus that the mouse moved."""
         area: Area | None = None
         if event.widget is self.grid:
-            area = "npus"
+            area = "grid"
         elif event.widget is self.ranks:
             area = "ranks"
         elif event.widget in (self.log_view, self.text) or event.widget.id == "test-prompt":
@@ -184,35 +184,29 @@ class ClusterView(PaintedScreen):
     @on(RankList.Moved)
     def _rank_moved(self) -> None:
         # The message may be older than a jump: what counts is where the cursors are now.
-        if self.selection.area == "npus" and not self.typing:
+        if self.selection.area == "grid" and not self.typing:
             return
         if self.selection.area == "ranks" and not self.test.asking:
             self.close_test()
         self.select_rank(self.ranks.rank)
 
-    @on(NpuGrid.Moved)
-    def _npu_moved(self, event: NpuGrid.Moved) -> None:
-        self.select_npu(event.node, event.npu)
+    @on(NodeGrid.Moved)
+    def _grid_moved(self, event: NodeGrid.Moved) -> None:
+        self.select_spot(event.spot)
 
-    def select_npu(self, name: str, number: int | None) -> None:
+    def select_spot(self, spot: Spot) -> None:
         """The grid's cursor takes the list of ranks with it; an idle NPU belongs to no rank."""
-        node = self.snapshot.node(name)
-        npu = next((one for one in node.npus if one.id == number), None) if node else None
-        rank = npu.rank if npu is not None else ""
-        if rank:
-            self.ranks.select(rank)
-        self._selected(replace(self.selection, node=name, npu=number, rank=rank))
+        if spot.rank:
+            self.ranks.select(spot.rank)
+        self._selected(replace(self.selection, node=spot.node, npu=spot.npu, rank=spot.rank))
 
     def select_rank(self, rank_id: str) -> None:
-        """The list's cursor takes the grid's with it, unless that is on one of the rank's NPUs already."""
+        """The list's cursor takes the grid's with it, unless that is on the rank already."""
         rank = self.snapshot.rank(rank_id)
         selection = replace(self.selection, rank=rank_id, marks=tuple(self.ranks.marks))
         if rank is not None:
-            npu = selection.npu if selection.node == rank.node and selection.npu in rank.devices else None
-            if npu is None and rank.devices:
-                npu = rank.devices[0]
-            selection = replace(selection, node=rank.node, npu=npu)
-            self.grid.select(rank.node, npu)
+            spot = self.grid.select_rank(rank)
+            selection = replace(selection, node=spot.node, npu=spot.npu)
         self._selected(selection)
 
     def _selected(self, selection: Selection) -> None:

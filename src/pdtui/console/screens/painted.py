@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from math import inf
@@ -20,20 +19,21 @@ from pdtui.console.conduct import Severity
 from pdtui.console.look import Look
 from pdtui.console.progress import lease_line, operation_lines
 from pdtui.console.progress_rows import progress_rows
+from pdtui.console.rank_line import rank_line
 from pdtui.console.selection import Area, Selection
-from pdtui.console.staleness import shown_verdict
 from pdtui.console.strings import S
 from pdtui.console.widgets.divider import Divider
 from pdtui.console.widgets.line_view import Bar, LineView
 from pdtui.console.widgets.log_view import LogView
-from pdtui.console.widgets.npu_grid import MODES, NpuGrid
+from pdtui.console.widgets.node_grid import NodeGrid
+from pdtui.console.widgets.npu_grid import NpuGrid
 from pdtui.console.widgets.prompt import Prompt
+from pdtui.console.widgets.rank_grid import RankGrid
 from pdtui.console.widgets.rank_list import RankList
 from pdtui.console.widgets.test_pane import TestPane
 from pdtui.console.widgets.text_view import TextView
 from pdtui.fleet.handle import FleetHandle
 from pdtui.fleet.snapshot import OperationStatus, Snapshot
-from pdtui.readings.verdict import Verdict
 
 _NOTICE_SECONDS = 8.0
 _ENDED_SECONDS = 20.0
@@ -81,10 +81,11 @@ class PaintedScreen(Screen[None]):
         look = self.look
         yield Bar(look, id="header")
         yield Bar(look, id="headline")
-        with Vertical(id="npus-area"):
-            yield Bar(look, id="npus-title")
-            yield NpuGrid(look, self.handle.topology.npus_per_node, id="npus")
-            yield Bar(look, id="npu-line")
+        with Vertical(id="grid-area"):
+            yield Bar(look, id="grid-title")
+            npus = self.handle.topology.npus_per_node
+            yield NpuGrid(look, npus, id="grid") if npus else RankGrid(look, id="grid")
+            yield Bar(look, id="grid-line")
         with Horizontal(id="work"):
             with Vertical(id="ranks-area"):
                 yield Bar(look, id="ranks-title")
@@ -104,7 +105,7 @@ class PaintedScreen(Screen[None]):
 
     def find_widgets(self) -> None:
         """Look the widgets up once they are there."""
-        self.grid = self.query_one("#npus", NpuGrid)
+        self.grid = self.query_one("#grid", NodeGrid)
         self.ranks = self.query_one("#ranks", RankList)
         self.log_view = self.query_one("#log", LogView)
         self.text = self.query_one("#text", TextView)
@@ -122,7 +123,13 @@ class PaintedScreen(Screen[None]):
             quiet=self.log_view.finder.quiet,
             asking=self.test.asking,
             typing=self.typing,
+            npus=self.has_npus,
         )
+
+    @property
+    def has_npus(self) -> bool:
+        """Whether ranks run on NPUs; without any the grid is of ranks."""
+        return bool(self.handle.topology.npus_per_node)
 
     @property
     def typing(self) -> Typing:
@@ -137,7 +144,7 @@ class PaintedScreen(Screen[None]):
             return False
         selection = self.selection
         here = {selection.rank}
-        if selection.area == "npus" or selection.tab == "reasons":
+        if selection.area == "grid" or selection.tab == "reasons":
             # In the list of ranks the grid's cursor only follows: an NPU's findings are not on the screen then.
             here |= {selection.node, f"{selection.node}/{selection.npu}"}
         return wrong.subject not in here and self._leads_somewhere(wrong.subject)
@@ -148,9 +155,9 @@ class PaintedScreen(Screen[None]):
     def paint_all(self) -> None:
         """Show everything again; only lines that changed are sent to the terminal."""
         now = self.clock.wall()
-        self.grid.show(self.snapshot.nodes, now)
         self.ranks.show(self.snapshot.ranks, now)
         marks = tuple(self.ranks.marks)
+        self.grid.show(self.snapshot, marks, now)
         if marks != self.selection.marks:
             self.selection = replace(self.selection, marks=marks)
         self.paint_text()
@@ -188,13 +195,17 @@ class PaintedScreen(Screen[None]):
         bar = self.bar("headline")
         bar.styles.height = len(wrong)
         bar.show(*wrong)
-        names = (S.mode_verdict, S.mode_hbm, S.mode_util, S.mode_temp, S.mode_rank)
-        title = Title(S.npus, names, MODES.index(self.grid.mode), self._npus_note(), "v")
-        self._rule("npus-title", title, "npus")
+        modes = self.grid.MODES
+        names = tuple(S.grid_modes[mode] for mode in modes)
+        title = Title(self.grid.TITLE, names, modes.index(self.grid.mode), self._grid_note(), "v")
+        self._rule("grid-title", title, "grid")
         self._rule("ranks-title", Title(S.ranks, note=self._ranks_note()), "ranks")
         self.paint_detail_title()
-        node = snapshot.node(self.selection.node)
-        self.bar("npu-line").show(chrome.npu_line(node, self.selection.npu, look, width, now))
+        node, rank = snapshot.node(self.selection.node), snapshot.rank(self.selection.rank)
+        if self.has_npus:
+            self.bar("grid-line").show(chrome.npu_line(node, self.selection.npu, look, width, now))
+        else:
+            self.bar("grid-line").show(rank_line(node, rank, look, width, now))
         self._paint_operations(now)
         self._paint_notice(width)
         self.bar("footer").show(chrome.footer_line(self.situation(), look, width, self.keys))
@@ -210,12 +221,9 @@ class PaintedScreen(Screen[None]):
         first, last, total = shown
         return S.more_above_below.format(first=first, last=last, total=total) if last - first + 1 < total else ""
 
-    def _npus_note(self) -> str:
-        """Say how many NPUs are not well, also those out of view, and which nodes are in view."""
-        now = self.clock.wall()
-        found = Counter(shown_verdict(node, npu, now) for node in self.snapshot.nodes for npu in node.npus)
-        wrong = (Verdict.FAILED, Verdict.DEGRADED, Verdict.UNKNOWN)
-        parts = [f"{self.look.glyphs.verdict(verdict)} {found[verdict]}" for verdict in wrong if found[verdict]]
+    def _grid_note(self) -> str:
+        """Say how many cells are not well, also those out of view, and which rows are in view."""
+        parts = self.grid.counts(self.clock.wall())
         return "  ".join([*parts, self._range(self.grid.range_shown)]).strip()
 
     def _ranks_note(self) -> str:
@@ -246,7 +254,7 @@ class PaintedScreen(Screen[None]):
     def _reasons_of_rank(self) -> bool:
         """Return whether the findings begin with why a rank is as it is; without that they are an NPU's."""
         rank = self.snapshot.rank(self.selection.rank)
-        return self.selection.area != "npus" and rank is not None and rank.diagnosis is not None
+        return self.selection.area != "grid" and rank is not None and rank.diagnosis is not None
 
     def _paint_operations(self, now: float) -> None:
         shown = [operation for operation in self.snapshot.operations if _is_current(operation, now)]

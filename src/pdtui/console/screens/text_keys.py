@@ -21,12 +21,17 @@ class TextKeys(ClusterView):
     # -- marks, filter, search ----------------------------------------------------------------------------
 
     def do_mark(self) -> None:
-        """Mark the rank."""
-        self.ranks.toggle_mark()
+        """Mark the rank; in the list go on to the next."""
+        if self.selection.area == "grid":
+            self.ranks.toggle(self.selection.rank)
+            self.paint_all()
+        else:
+            self.ranks.toggle_mark()
 
     def do_mark_range(self) -> None:
         """Mark up to here."""
         self.ranks.mark_range()
+        self.paint_all()
 
     def do_filter(self) -> None:
         """Ask for a filter of the list of ranks."""

@@ -10,18 +10,21 @@ from textual.message import Message
 from textual.strip import Strip
 
 from pdtui.console.actions import bindings
+from pdtui.console.figures import figures
 from pdtui.console.lines import Line
 from pdtui.console.look import Look
 from pdtui.console.rank_order import RankFilter, device_list, order
 from pdtui.console.strings import S
-from pdtui.console.timing import clock_time, count, elapsed
+from pdtui.console.timing import clock_time, elapsed
 from pdtui.console.widgets.line_view import RowView
 from pdtui.fleet.snapshot import RankState, RankStatus
 
 _WORTH_IT = 14
 """Cells below which a diagnosis is only an ellipsis."""
 _METRICS = 24
-"""Cells of the metrics of a ready rank, with the margin."""
+"""Cells of the first figures of a ready rank, with the margin."""
+_ALWAYS = 3
+"""How many figures these are."""
 
 
 class RankList(RowView):
@@ -93,9 +96,8 @@ class RankList(RowView):
                 return True
         return False
 
-    def toggle_mark(self) -> None:
-        """Mark the rank under the cursor, or take its mark off; then the next row."""
-        rank = self.rank
+    def toggle(self, rank: str) -> None:
+        """Mark a rank, or take its mark off."""
         if not rank:
             return
         if rank in self.marks:
@@ -103,7 +105,12 @@ class RankList(RowView):
         else:
             self.marks[rank] = None
         self._anchor = rank
-        self.go_to(self.cursor + 1)
+
+    def toggle_mark(self) -> None:
+        """Mark the rank under the cursor, or take its mark off; then the next row."""
+        if self.rank:
+            self.toggle(self.rank)
+            self.go_to(self.cursor + 1)
 
     def mark_range(self) -> None:
         """Mark all from the last mark to the cursor."""
@@ -217,19 +224,16 @@ class RankList(RowView):
             line.add(rank.diagnosis.summary, styles.warning)
 
     def _metrics(self, line: Line, rank: RankStatus, width: int) -> None:
-        metrics, styles = rank.metrics, self.look.styles
-        if metrics is None:
-            return
-        running = S.running.format(n=metrics.running) if metrics.running is not None else ""
-        line.column(running, 7, styles.text)
-        kv = S.kv.format(n=f"{metrics.kv_usage * 100:.0f}") if metrics.kv_usage is not None else ""
-        line.column(kv, 8, styles.text)
-        speed = metrics.generation_tokens_per_s
-        if speed is None:
-            speed = metrics.prompt_tokens_per_s
-        if speed is not None:
-            line.column(count(speed), 5, styles.dim, "right")
-            fits = line.length + len(S.per_second) <= width
-            line.add(S.per_second if fits else S.per_second_short, styles.dim)
+        styles = self.look.styles
+        shown = figures(rank, roomy=True)
+        if line.length + sum(figure.width for figure in shown) > width:
+            shown = figures(rank, roomy=False)
+        for number, figure in enumerate(shown):
+            room = width - line.length
+            if number >= _ALWAYS and len(figure.text) > room:
+                break
+            # The blanks behind the last one need no room.
+            cells = max(min(figure.width, room), len(figure.text))
+            line.column(figure.text, cells, styles.dim if figure.dim else styles.text)
         if rank.state in (RankState.UNHEALTHY, RankState.STALLED) and rank.diagnosis is not None:
             line.add(f"  {rank.diagnosis.summary}", styles.warning)

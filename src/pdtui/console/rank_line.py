@@ -1,0 +1,38 @@
+"""The rank under the cursor of the grid of ranks, in one line."""
+
+from __future__ import annotations
+
+from pdtui.console.chrome import node_line
+from pdtui.console.figures import figures
+from pdtui.console.lines import Line
+from pdtui.console.look import Look
+from pdtui.console.strings import S
+from pdtui.console.timing import duration, elapsed
+from pdtui.fleet.snapshot import WRONG_STATES, NodeState, NodeStatus, RankStatus
+
+
+def rank_line(node: NodeStatus | None, rank: RankStatus | None, look: Look, width: int, now: float) -> Line:
+    """Return how the rank is and what it does, or what is wrong with its node, with the key that shows more."""
+    line = Line(look.glyphs.ellipsis).add("  ")
+    if node is None:
+        return line
+    if node.state is not NodeState.CONNECTED or node.error or node.conditions or rank is None:
+        if not node_line(line, node, look, width):
+            words = S.no_rank_here if rank is None else S.node_states[node.state]
+            line.add(node.facts or words, look.styles.dim)
+        return line
+    wrong = rank.state in WRONG_STATES or rank.diagnosis is not None
+    styles = look.styles
+    line.add(f"{node.name} {rank.id}  ", styles.title)
+    state = f"{S.rank_states[rank.state]} {elapsed(now, rank.since)}   "
+    line.add(state, look.rank(rank.state) if wrong else styles.dim)
+    if wrong and rank.diagnosis is not None:
+        line.add(rank.diagnosis.summary, styles.text)
+    elif rank.stage:
+        line.add(rank.stage, styles.starting)
+    else:
+        values = [figure.text.strip() for figure in figures(rank, roomy=True)]
+        if rank.metrics is not None:
+            values.append(S.ago.format(t=duration(now - rank.metrics.observed_at)))
+        line.add("   ".join(value for value in values if value), styles.dim)
+    return line.right(Line().add(f"{S.more_of_rank}  ", styles.key), width) if wrong else line
