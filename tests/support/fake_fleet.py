@@ -84,6 +84,26 @@ def make_topology(
     )
 
 
+def make_cpu_topology(*, nodes: int = 1, prefill: int = 1, decode: int = 1) -> Topology:
+    """Return a topology without NPUs: two groups over all nodes, so many ranks of each on every node."""
+    topology = make_topology(name="cpu-1p1d", prefill_nodes=0, decode_nodes=nodes)
+    names = tuple(topology.nodes)
+    groups = {
+        name: replace(_group(name, role, names, each * nodes, 1), devices={}, api_port=port)
+        for name, role, each, port in (("p", Role.PREFILL, prefill, 18101), ("d", Role.DECODE, decode, 18201))
+        if each
+    }
+    return replace(
+        topology,
+        platform="cpu",
+        vllm_ascend="",
+        vllm="0.32.0",
+        connector="NixlConnector",
+        model=Model("/models/tiny", "tiny", kind="moe"),
+        groups=groups,
+    )
+
+
 def _group(name: str, role: Role, nodes: tuple[str, ...], dp: int, tp: int) -> Group:
     each = dp // len(nodes)
     return Group(
@@ -112,7 +132,8 @@ def make_plan(topology: Topology) -> Plan:
         each = group.dp_size // len(group.nodes)
         for dp in range(group.dp_size):
             node, local = group.nodes[dp // each], dp % each
-            devices = tuple(range(local * group.tp_size, (local + 1) * group.tp_size))
+            npus = range(local * group.tp_size, (local + 1) * group.tp_size)
+            devices = tuple(npus) if topology.has_npus else ()
             argv: tuple[str, ...] = ("vllm", "serve", topology.model.path, "--host", topology.nodes[node].address)
             argv += ("--port", str(7100 + local), "--data-parallel-rank", str(dp), "--api-key", "sk-very-secret")
             argv += ("--kv-transfer-config", '{"kv_connector": "MooncakeConnectorV1"}')
@@ -152,7 +173,10 @@ def healthy(topology: Topology, plan: Plan, *, now: float = NOW) -> Snapshot:
             roles=topology.roles_of(node.name),
             state=NodeState.CONNECTED,
             since=UP_SINCE,
-            npus=tuple(_npu(node.name, npu, by_npu.get((node.name, npu), ""), now) for npu in range(16)),
+            npus=tuple(
+                _npu(node.name, npu, by_npu.get((node.name, npu), ""), now)
+                for npu in range(topology.npus_per_node)
+            ),
             observed_at=now - 2,
             facts="root, Python 3.9.9, state in /var/lib/pdtui",
         )
@@ -395,6 +419,13 @@ class FakeFleet:
     def healthy(cls, *, protected: bool = False, read_only: bool = False, nodes: int = 4) -> FakeFleet:
         """Return a fleet in which everything serves, with half of the nodes for each role."""
         topology = make_topology(prefill_nodes=nodes // 2, decode_nodes=nodes - nodes // 2, protected=protected)
+        plan = make_plan(topology)
+        return cls(topology, plan, healthy(topology, plan), read_only=read_only)
+
+    @classmethod
+    def cpu(cls, *, nodes: int = 1, prefill: int = 1, decode: int = 1, read_only: bool = False) -> FakeFleet:
+        """Return a fleet without NPUs in which everything serves; so many ranks of a role on every node."""
+        topology = make_cpu_topology(nodes=nodes, prefill=prefill, decode=decode)
         plan = make_plan(topology)
         return cls(topology, plan, healthy(topology, plan), read_only=read_only)
 

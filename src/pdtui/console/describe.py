@@ -9,7 +9,7 @@ from pdtui.console.rank_order import device_list
 from pdtui.console.rows import BLANK, Row, heading, paragraphs
 from pdtui.console.staleness import shown_verdict
 from pdtui.console.strings import S
-from pdtui.console.timing import clock_time, count, duration, elapsed, latency
+from pdtui.console.timing import clock_time, duration, elapsed
 from pdtui.fleet.snapshot import (
     ForeignProcess,
     GroupStatus,
@@ -21,7 +21,6 @@ from pdtui.fleet.snapshot import (
 )
 from pdtui.fleet.targets import in_short
 from pdtui.readings.verdict import Verdict
-from pdtui.topology.model import Role
 from pdtui.topology.plan import Plan, RankPlan
 from pdtui.topology.redact import redacted
 
@@ -32,7 +31,8 @@ def _field(label: str, value: str, style: str = "text") -> list[Row]:
     return [Row(value, style, label)] if value else []
 
 
-def _at(wall: float | None, now: float) -> str:
+def at_and_age(wall: float | None, now: float) -> str:
+    """Return a time of day and how long ago that was; empty for None."""
     if wall is None:
         return ""
     return f"{clock_time(wall)}  {S.ago.format(t=duration(now - wall))}"
@@ -50,6 +50,17 @@ def diagnosis_rows(rank: RankStatus) -> list[Row]:
     return rows
 
 
+def alarm_rows(rank: RankStatus, now: float) -> list[Row]:
+    """Return what a rank's metrics say is wrong: what it means, since when, and what to do."""
+    rows: list[Row] = []
+    for alarm in rank.alarms:
+        style = "failed" if alarm.severity == "error" else "warning"
+        rows += _field(S.alarm, alarm.message, style)
+        rows += _field(S.since, at_and_age(alarm.since, now))
+        rows += _field(S.remedy, alarm.remedy, "key_label")
+    return rows
+
+
 def describe_rank(rank: RankStatus, plan: Plan, now: float, group: GroupStatus | None = None) -> list[Row]:
     """Return everything about a rank: how it is, what would be and was started, and where."""
     planned = plan.by_id.get(rank.id)
@@ -63,6 +74,7 @@ def describe_rank(rank: RankStatus, plan: Plan, now: float, group: GroupStatus |
         rows += _field(S.why, S.unmanaged_why, "warning")
         rows += _field(S.remedy, S.unmanaged_remedy, "key_label")
     rows += diagnosis_rows(rank)
+    rows += alarm_rows(rank, now)
     rows += group_rows(rank, group)
     since = f"  {elapsed(now, rank.stage_since)}" if rank.stage and rank.stage_since else ""
     rows += _field(S.stage, f"{rank.stage}{since}")
@@ -74,8 +86,8 @@ def describe_rank(rank: RankStatus, plan: Plan, now: float, group: GroupStatus |
     rows += _field(S.process, str(rank.pid) if rank.pid is not None else "")
     rows += _field(S.run_number, str(rank.run) if rank.run else "")
     rows += _field(S.started_by, rank.by)
-    rows += _field(S.started, _at(rank.started, now))
-    rows += _field(S.ended, _at(rank.ended, now))
+    rows += _field(S.started, at_and_age(rank.started, now))
+    rows += _field(S.ended, at_and_age(rank.ended, now))
     rows += _field(S.last_start, duration(rank.last_start_s) if rank.last_start_s is not None else "")
     rows += _field(S.log_file, rank.log)
     rows += _field(S.log_note, rank.log_note, "warning")
@@ -166,7 +178,7 @@ def describe_node(node: NodeStatus, now: float) -> list[Row]:
         rows += _field(S.condition, condition.message, "warning")
         rows += _field(S.remedy, condition.remedy, "key_label")
     rows += _field(S.node_facts, node.facts)
-    rows += _field(S.metric_age, _at(node.observed_at, now))
+    rows += _field(S.metric_age, at_and_age(node.observed_at, now))
     if abs(node.clock_offset) >= 0.5:
         rows += _field(S.node_clock, f"{node.clock_offset:+.1f} s", "warning")
     return rows + foreign_rows(node)
@@ -210,7 +222,7 @@ def describe_npu(node: NodeStatus, npu: NpuStatus, now: float) -> list[Row]:
     for reason in npu.reasons:
         style = _VERDICT_STYLES.get(reason.verdict, "text")
         rows += [Row(f"{S.verdicts[reason.verdict]}: {reason.summary}", style)]
-        rows += _field(S.metric_age, _at(reason.observed_at, now))
+        rows += _field(S.metric_age, at_and_age(reason.observed_at, now))
         rows += _field(S.remedy, reason.remedy, "key_label")
         rows += _field(S.asked, reason.command)
         rows += [*paragraphs(reason.raw, indent=2), BLANK]
@@ -223,7 +235,7 @@ def describe_npu(node: NodeStatus, npu: NpuStatus, now: float) -> list[Row]:
     rows += _field(S.temperature, f"{npu.temperature_c:.0f} C" if npu.temperature_c is not None else "")
     rows += _field(S.utilization, f"{npu.utilization} %" if npu.utilization is not None else "")
     rows += _field(S.power, f"{npu.power_w:.0f} W" if npu.power_w is not None else "")
-    rows += _field(S.metric_age, _at(npu.observed_at, now))
+    rows += _field(S.metric_age, at_and_age(npu.observed_at, now))
     rows += [
         Row(f"{pid}  {name}  {memory} MB", label=S.processes if number == 0 else " ")
         for number, (pid, name, memory) in enumerate(npu.processes)
@@ -241,8 +253,8 @@ def hbm_text(npu: NpuStatus) -> str:
 def reasons_rows(snapshot: Snapshot, rank: RankStatus | None, node: str, npu: int | None, now: float) -> list[Row]:
     """Return what is wrong with the selection: the rank's diagnosis, its NPUs, the node."""
     rows: list[Row] = []
-    if rank is not None and rank.diagnosis is not None:
-        rows += [heading(rank.id), *diagnosis_rows(rank), BLANK]
+    if rank is not None and (rank.diagnosis is not None or rank.alarms):
+        rows += [heading(rank.id), *diagnosis_rows(rank), *alarm_rows(rank, now), BLANK]
     status = snapshot.node(node)
     if status is None:
         return rows or [Row(S.nothing_selected, "dim")]
@@ -256,36 +268,6 @@ def reasons_rows(snapshot: Snapshot, rank: RankStatus | None, node: str, npu: in
         if other is not chosen and other.id in devices and other.reasons:
             rows += [*describe_npu(status, other, now), BLANK]
     return rows or [Row(S.healthy_quiet, "dim")]
-
-
-def metrics_rows(rank: RankStatus | None, now: float) -> list[Row]:
-    """Return what a rank's /metrics said last."""
-    if rank is None:
-        return [Row(S.nothing_selected, "dim")]
-    metrics = rank.metrics
-    if metrics is None:
-        return [heading(rank.id), Row(S.no_metrics, "dim")]
-    width = 28
-
-    def row(label: str, value: str, style: str = "text") -> list[Row]:
-        return [Row(value, style, label, label_width=width)] if value else []
-
-    rows = [heading(rank.id)]
-    rows += row(S.metric_running, str(metrics.running) if metrics.running is not None else "")
-    rows += row(S.metric_waiting, str(metrics.waiting) if metrics.waiting is not None else "")
-    rows += row(S.metric_kv, f"{metrics.kv_usage * 100:.1f} %" if metrics.kv_usage is not None else "")
-    generation, prompt = metrics.generation_tokens_per_s, metrics.prompt_tokens_per_s
-    rows += row(S.metric_generation, count(generation) if generation is not None else "")
-    rows += row(S.metric_prompt, count(prompt) if prompt is not None else "")
-    rows += row(S.metric_ttft, latency(metrics.ttft_s) if metrics.ttft_s is not None else "")
-    rows += row(S.metric_tpot, latency(metrics.tpot_s) if metrics.tpot_s is not None else "")
-    if metrics.local_prefill_tokens is not None:
-        bad = rank.role is Role.DECODE and metrics.local_prefill_tokens > 0
-        rows += row(S.metric_local, count(metrics.local_prefill_tokens), "warning" if bad else "text")
-        if bad:
-            rows.append(Row(S.metric_local_note, "warning", indent=2))
-    rows += row(S.metric_age, _at(metrics.observed_at, now), "dim")
-    return rows
 
 
 _LINE_PART = 160

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from pdtui.console.strings import S
@@ -41,11 +41,29 @@ def figures(rank: RankStatus, *, roomy: bool) -> Sequence[Figure]:
     unit = S.per_second if roomy else S.per_second_short
     tokens = speed(rank, metrics)
     rate = f"{count(tokens):>{_SPEED}}{unit}" if tokens is not None else ""
+    decode = rank.role is Role.DECODE
+    external = metrics.external_share if decode else None
     return (
-        Figure(S.running.format(n=metrics.running) if metrics.running is not None else "", 7),
-        Figure(S.kv.format(n=f"{metrics.kv_usage * 100:.0f}") if metrics.kv_usage is not None else "", 8),
+        Figure(_of(S.running, metrics.running, str), 7),
+        Figure(_of(S.kv, metrics.kv_usage, _percent), 8),
         Figure(rate, _SPEED + len(unit) + 2, dim=True),
-        Figure(S.waiting.format(n=metrics.waiting) if metrics.waiting is not None else "", 9),
-        Figure(S.short_ttft.format(t=latency(metrics.ttft_s)) if metrics.ttft_s is not None else "", 13, dim=True),
-        Figure(S.short_tpot.format(t=latency(metrics.tpot_s)) if metrics.tpot_s is not None else "", 13, dim=True),
+        Figure(_of(S.waiting, metrics.waiting, str), 9),
+        Figure(_of(S.short_ttft, metrics.ttft_s, latency), 13, dim=True),
+        Figure(_of(S.short_tpot, metrics.tpot_s if decode else None, latency), 13, dim=True),
+        Figure(_of(S.short_external, external, _percent), 11, dim=True),
+        Figure(_of(S.short_preemptions, metrics.preemptions, str), 9, dim=True),
+        Figure(_of(S.short_acceptance, metrics.acceptance, _percent), 10, dim=True),
     )
+
+
+def _of(words: str, value: float | None, text: Callable[[float], str]) -> str:
+    return words.format(n=text(value)) if value is not None else ""
+
+
+def _percent(value: float) -> str:
+    return f"{value * 100:.0f}"
+
+
+def alarm_words(rank: RankStatus) -> str:
+    """Return a rank's alarms in as few words as a row has room for."""
+    return ", ".join(S.short_alarms[alarm.id] for alarm in rank.alarms)

@@ -40,6 +40,8 @@ class Glyphs:
     tee: str
     ellipsis: str
     """One cell, except in `narrow` and `ascii` (two)."""
+    spark: str
+    """The signs of a sparkline, from nothing to the most."""
 
     def verdict(self, verdict: Verdict) -> str:
         """Return the sign of an NPU's verdict; blank where it does not apply."""
@@ -86,6 +88,7 @@ UNICODE = Glyphs(
     pipe="│",
     tee="┬",
     ellipsis="…",
+    spark="▁▂▃▄▅▆▇█",
 )
 NARROW = Glyphs(
     name="narrow",
@@ -105,6 +108,7 @@ NARROW = Glyphs(
     pipe="|",
     tee="+",
     ellipsis="..",
+    spark="⣀⣄⣤⣦⣶⣷⣿",
 )
 ASCII = Glyphs(
     name="ascii",
@@ -124,6 +128,7 @@ ASCII = Glyphs(
     pipe="|",
     tee="+",
     ellipsis="..",
+    spark="_.-=+*#",
 )
 
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass, fields, replace
 from rich.style import Style
 
 from pdtui.console.glyphs import UNICODE, Glyphs
-from pdtui.fleet.snapshot import NodeState, RankState
+from pdtui.fleet.snapshot import WRONG_STATES, NodeState, RankState, RankStatus
 from pdtui.readings.verdict import Verdict
 
 
@@ -110,6 +110,13 @@ class Look:
             RankState.UNMANAGED: self.styles.warning,
             RankState.UNKEPT: self.styles.warning,
         }[state]
+
+    def rank_sign(self, rank: RankStatus) -> tuple[str, Style]:
+        """Return the sign of a rank with its style: an alarm is seen though the rank is ready."""
+        if not rank.alarms or rank.state in WRONG_STATES:
+            return self.glyphs.rank(rank.state), self.rank(rank.state)
+        error = any(alarm.severity == "error" for alarm in rank.alarms)
+        return self.glyphs.degraded, self.styles.failed if error else self.styles.warning
 
     def node(self, state: NodeState) -> Style:
         """Return the style of a node's trouble: one that will not pass by itself is an error."""

@@ -21,13 +21,15 @@ def rank_line(node: NodeStatus | None, rank: RankStatus | None, look: Look, widt
             words = S.no_rank_here if rank is None else S.node_states[node.state]
             line.add(node.facts or words, look.styles.dim)
         return line
-    wrong = rank.state in WRONG_STATES or rank.diagnosis is not None
+    wrong = rank.state in WRONG_STATES or rank.diagnosis is not None or bool(rank.alarms)
     styles = look.styles
     line.add(f"{node.name} {rank.id}  ", styles.title)
     state = f"{S.rank_states[rank.state]} {elapsed(now, rank.since)}   "
-    line.add(state, look.rank(rank.state) if wrong else styles.dim)
+    line.add(state, look.rank(rank.state) if rank.state in WRONG_STATES else styles.dim)
     if wrong and rank.diagnosis is not None:
         line.add(rank.diagnosis.summary, styles.text)
+    elif rank.alarms:
+        line.add(rank.alarms[0].message, look.rank_sign(rank)[1])
     elif rank.stage:
         line.add(rank.stage, styles.starting)
     else:

@@ -26,7 +26,8 @@ def order(ranks: Iterable[RankStatus]) -> list[RankStatus]:
     """Return the wrong ones first, then what starts or stops, then what is odd, then the rest; each by id."""
 
     def key(rank: RankStatus) -> tuple[int, tuple[tuple[int, int, str], ...]]:
-        place = 0 if rank.state in WRONG_STATES else 1 if rank.state in _MOVING else 2 if rank.state in _ODD else 3
+        odd = rank.state in _ODD or bool(rank.alarms)
+        place = 0 if rank.state in WRONG_STATES else 1 if rank.state in _MOVING else 2 if odd else 3
         return place, natural(rank.id)
 
     return sorted(ranks, key=key)
@@ -43,7 +44,7 @@ def device_list(devices: tuple[int, ...]) -> str:
 
 def _words(rank: RankStatus) -> str:
     state = S.rank_states[rank.state]
-    why = rank.diagnosis.summary if rank.diagnosis else ""
+    why = " ".join([alarm.message for alarm in rank.alarms] + ([rank.diagnosis.summary] if rank.diagnosis else []))
     return " ".join((rank.id, rank.node, state, rank.role, rank.stage, *rank.flags, why)).lower()
 
 

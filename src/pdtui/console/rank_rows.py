@@ -61,9 +61,9 @@ class Arrangement:
     figures: bool
     """Whether a node's own figures are shown."""
     labels: tuple[int, ...] = ()
-    """Cells of the label of the nth part of every line; empty: each line has its own."""
+    """Cells of the label of the nth part of every line."""
     columns: tuple[int, ...] = ()
-    """Cells of the ranks of the nth part of every line."""
+    """Cells of the ranks of the nth part of every line; empty: as many as it has."""
     end: int = 0
     """Where the ranks of all lines have ended."""
 
@@ -71,9 +71,11 @@ class Arrangement:
         """Return a line's parts, each with where it begins and where its ranks begin."""
         x = self.name
         for number, part in enumerate(row.parts):
-            label = self.labels[number] if self.labels else _label_width(part)
+            label = self.labels[min(number, len(self.labels) - 1)]
             yield part, x, x + label
-            x += label + (self.columns[number] if self.labels else cells_of(len(part.ranks), self.cell)) + _BETWEEN
+            x += (
+                label + (self.columns[number] if self.columns else cells_of(len(part.ranks), self.cell)) + _BETWEEN
+            )
 
     def rank_at(self, row: GridRow, x: int) -> int | None:
         """Return which rank of a line is drawn at a place."""
@@ -116,11 +118,13 @@ def arrange(nodes: Sequence[str], ranks: Sequence[Place], width: int, sizes: Seq
             rows = tuple(GridRow(node, True, of) for node, of in parts.items())
             return Arrangement(rows, name, size, figures, labels, columns, end)
     size, end = sizes[-1], max(width - AGE, name)
+    label = max(labels, default=0)
     return Arrangement(
-        tuple(row for node, of in parts.items() for row in _broken(node, of, size, end - name)),
+        tuple(row for node, of in parts.items() for row in _broken(node, of, size, label, end - name)),
         name,
         size,
         figures=False,
+        labels=(label,),
         end=end,
     )
 
@@ -133,13 +137,13 @@ def _parts(node: str, ranks: Sequence[Place]) -> tuple[Part, ...]:
     return tuple(Part(role, in_short(ids), tuple(ids)) for (_, role), ids in groups.items())
 
 
-def _broken(node: str, parts: Sequence[Part], cell: int, room: int) -> Iterator[GridRow]:
+def _broken(node: str, parts: Sequence[Part], cell: int, label: int, room: int) -> Iterator[GridRow]:
     """Break a node's ranks into lines: a group stays together where it fits on a line of its own."""
     line: list[Part] = []
     used, first = 0, True
     for part in parts:
-        for piece in _pieces(part, cell, room):
-            needed = _label_width(piece) + cells_of(len(piece.ranks), cell)
+        for piece in _pieces(part, cell, room - label):
+            needed = label + cells_of(len(piece.ranks), cell)
             if line and used + _BETWEEN + needed > room:
                 yield GridRow(node, first, tuple(line))
                 line, used, first = [], 0, False
@@ -150,9 +154,9 @@ def _broken(node: str, parts: Sequence[Part], cell: int, room: int) -> Iterator[
 
 def _pieces(part: Part, cell: int, room: int) -> Iterator[Part]:
     most = len(part.ranks)
-    while most > 1 and _label_width(part) + cells_of(most, cell) > room:
+    while most > 1 and cells_of(most, cell) > room:
         most -= 1
-    if most < len(part.ranks) and most > 8:
+    if 8 < most < len(part.ranks):
         most -= most % 8
     for start in range(0, len(part.ranks), most):
         ids = part.ranks[start : start + most]

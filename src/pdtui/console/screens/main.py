@@ -94,6 +94,7 @@ class ClusterView(PaintedScreen):
         self._pending = None
         self._painted_at = self.clock.monotonic()
         self.snapshot = self.handle.snapshot
+        self.history.add(self.snapshot)
         self.paint_all()
         # An idle NPU (or node) is a selection too, though it has no rank: only in the list of ranks is one needed.
         if not self.selection.node or self.selection.area == "ranks":
@@ -138,7 +139,7 @@ class ClusterView(PaintedScreen):
         ranks_width = min(max(self.ranks.wanted_width, width * 46 // 100), width - _DETAIL)
         self.query_one("#ranks-area").styles.width = ranks_width if beside else "100%"
         rows = self.grid.rows_for(width) + 1
-        self.grid.styles.height = "1fr" if shown == ("grid",) else max(3, min(rows, height * 2 // 5))
+        self.grid.styles.height = "1fr" if shown == ("grid",) else max(2, min(rows, height * 2 // 5))
 
     def enter_area(self, area: Area) -> None:
         """Give an area the focus, and in the compact layout the screen."""

@@ -16,7 +16,9 @@ from pdtui.console import chrome, describe
 from pdtui.console.actions import Situation, Typing
 from pdtui.console.chrome import Title
 from pdtui.console.conduct import Severity
+from pdtui.console.history import MetricsHistory
 from pdtui.console.look import Look
+from pdtui.console.metrics_rows import metrics_rows
 from pdtui.console.progress import lease_line, operation_lines
 from pdtui.console.progress_rows import progress_rows
 from pdtui.console.rank_line import rank_line
@@ -73,6 +75,7 @@ class PaintedScreen(Screen[None]):
         self.snapshot: Snapshot = handle.snapshot
         self.selection = Selection()
         self._notice: _Notice | None = None
+        self.history = MetricsHistory()
         self._made_for = ""
         """Tab and selection that the text pane shows."""
 
@@ -84,7 +87,7 @@ class PaintedScreen(Screen[None]):
         with Vertical(id="grid-area"):
             yield Bar(look, id="grid-title")
             npus = self.handle.topology.npus_per_node
-            yield NpuGrid(look, npus, id="grid") if npus else RankGrid(look, id="grid")
+            yield NpuGrid(look, npus, id="grid") if self.has_npus else RankGrid(look, id="grid")
             yield Bar(look, id="grid-line")
         with Horizontal(id="work"):
             with Vertical(id="ranks-area"):
@@ -129,7 +132,7 @@ class PaintedScreen(Screen[None]):
     @property
     def has_npus(self) -> bool:
         """Whether ranks run on NPUs; without any the grid is of ranks."""
-        return bool(self.handle.topology.npus_per_node)
+        return self.handle.topology.has_npus
 
     @property
     def typing(self) -> Typing:
@@ -175,7 +178,8 @@ class PaintedScreen(Screen[None]):
             else:
                 rows = describe.describe_node(node, now) if node is not None else []
         elif tab == "metrics":
-            rows = describe.metrics_rows(rank, now)
+            history = self.history.of(selection.rank)
+            rows = metrics_rows(rank, history, self.look.glyphs, self.text.size.width, now)
         elif tab == "reasons":
             rows = describe.reasons_rows(self.snapshot, rank, selection.node, selection.npu, now)
         elif tab == "progress":

@@ -19,6 +19,8 @@ from pdtui.topology.model import Role
 
 _FIGURE = 4
 """Cells of a rank when they hold numbers up to three digits."""
+_LEAST_WORDS = 12
+"""Cells below which words about a node's trouble say nothing: the line below the grid has them."""
 
 
 class RankGrid(NodeGrid):
@@ -125,7 +127,7 @@ class RankGrid(NodeGrid):
     def counts(self, now: float) -> Sequence[str]:
         """Return how many ranks are not well."""
         glyphs = self.look.glyphs
-        found = Counter(glyphs.rank(rank.state) for rank in self._ranks.values())
+        found = Counter(self.look.rank_sign(rank)[0] for rank in self._ranks.values())
         wrong = (glyphs.failed, glyphs.degraded, glyphs.unknown)
         return [f"{sign} {found[sign]}" for sign in wrong if found[sign]]
 
@@ -184,9 +186,9 @@ class RankGrid(NodeGrid):
         known = self.cached(of, key)
         if known is not None:
             return known
-        return self.kept(of, key, self._draw_row(row, node, observed_at, here), width, here=here)
+        return self.kept(of, key, self._draw_row(row, node, observed_at, here, width), width, here=here)
 
-    def _draw_row(self, row: GridRow, node: NodeStatus, observed_at: float | None, here: bool) -> Line:
+    def _draw_row(self, row: GridRow, node: NodeStatus, observed_at: float | None, here: bool, width: int) -> Line:
         styles, arrangement = self.look.styles, self._arrangement
         stale = node.state is not NodeState.CONNECTED or (bool(row.ranks) and is_stale(observed_at, self.now))
         line = self.line()
@@ -210,28 +212,32 @@ class RankGrid(NodeGrid):
             self.draw_age(line, observed_at, AGE, stale=stale)
         else:
             line.column("", AGE)
-        line.add("   ")
-        self.draw_trouble(line, node)
+        if line.length + _LEAST_WORDS < width:
+            self.draw_trouble(line.add("   "), node)
         return line
 
     def _rank_cell(self, line: Line, rank_id: str, *, cursor: bool) -> None:
         rank = self._ranks[rank_id]
-        style = self.look.styles.healthy if rank.state is RankState.READY else self.look.rank(rank.state)
-        text = self._cell_text(rank)
+        text, style = self._cell_text(rank), self.look.rank_sign(rank)[1]
+        if rank.state is RankState.READY and not rank.alarms:
+            style = self.look.styles.healthy
         self.draw_cell(line, text, style, self._arrangement.cell, cursor=cursor, marked=rank_id in self._marks)
 
     def _cell_text(self, rank: RankStatus) -> str:
         """Return what a cell shows; the sign of a rank's state also where it has no figures."""
-        metrics = rank.metrics
-        sign = self.look.glyphs.rank(rank.state)
-        if self.mode == "rank":
-            return f"{rank.id.rpartition('/')[2]:>2}"
-        if self.mode == "state" or metrics is None:
+        sign, metrics = self.look.rank_sign(rank)[0], rank.metrics
+        if self.mode == "state":
             return sign
-        if self.mode == "kv":
-            return f"{min(metrics.kv_usage * 100, 99):2.0f}" if metrics.kv_usage is not None else sign
-        number = metrics.running if self.mode == "run" else metrics.waiting
-        return f"{min(number, 999):3d}" if number is not None else sign
+        figures = self._arrangement.cell - 1
+        value: float | None = None
+        if self.mode == "rank":
+            return f"{rank.id.rpartition('/')[2]:>{figures}}"
+        if metrics is not None and self.mode == "kv":
+            value = metrics.kv_usage * 100 if metrics.kv_usage is not None else None
+        elif metrics is not None:
+            value = metrics.running if self.mode == "run" else metrics.waiting
+        most = 10**figures - 1
+        return f"{min(value, most):{figures}.0f}" if value is not None else f"{sign:>{figures}}"
 
     def _observed_at(self, node: str) -> float | None:
         """Return when the oldest was said of what the states of a node's ranks rest on."""

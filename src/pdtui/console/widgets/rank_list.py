@@ -10,14 +10,14 @@ from textual.message import Message
 from textual.strip import Strip
 
 from pdtui.console.actions import bindings
-from pdtui.console.figures import figures
+from pdtui.console.figures import alarm_words, figures
 from pdtui.console.lines import Line
 from pdtui.console.look import Look
 from pdtui.console.rank_order import RankFilter, device_list, order
 from pdtui.console.strings import S
 from pdtui.console.timing import clock_time, elapsed
 from pdtui.console.widgets.line_view import RowView
-from pdtui.fleet.snapshot import RankState, RankStatus
+from pdtui.fleet.snapshot import WRONG_STATES, RankState, RankStatus
 
 _WORTH_IT = 14
 """Cells below which a diagnosis is only an ellipsis."""
@@ -25,6 +25,8 @@ _METRICS = 24
 """Cells of the first figures of a ready rank, with the margin."""
 _ALWAYS = 3
 """How many figures these are."""
+_ROOMY = 6
+"""How many figures must have room before units are written in full."""
 
 
 class RankList(RowView):
@@ -186,10 +188,11 @@ class RankList(RowView):
         styles, glyphs = self.look.styles, self.look.glyphs
         quiet = rank.state in (RankState.READY, RankState.STOPPED, RankState.UNKNOWN)
         style = self.look.rank(rank.state)
+        sign, sign_style = self.look.rank_sign(rank)
         line = self.line()
         line.add(glyphs.cursor if here else " ", styles.key)
         line.add(glyphs.mark if marked else " ", styles.mark)
-        line.add(f"{glyphs.rank(rank.state)} ", style)
+        line.add(f"{sign} ", sign_style)
         line.column(rank.id, widths[0] + 1, styles.mark if marked else styles.text)
         line.column(rank.node, widths[1] + 1, styles.dim)
         line.column(device_list(rank.devices), widths[2] + 1, styles.dim)
@@ -203,6 +206,8 @@ class RankList(RowView):
         styles = self.look.styles
         for flag in rank.flags:
             line.add(f"{S.flag_outdated if flag == 'outdated' else S.flag_not_in_file}  ", styles.warning)
+        if rank.alarms and rank.state not in WRONG_STATES:
+            line.add(f"{alarm_words(rank)}  ", self.look.rank_sign(rank)[1])
         if rank.state is RankState.FAILED:
             if rank.exit_status is not None:
                 text = S.exit_status if rank.exit_status >= 0 else S.signal
@@ -226,11 +231,11 @@ class RankList(RowView):
     def _metrics(self, line: Line, rank: RankStatus, width: int) -> None:
         styles = self.look.styles
         shown = figures(rank, roomy=True)
-        if line.length + sum(figure.width for figure in shown) > width:
+        if line.length + sum(figure.width for figure in shown[:_ROOMY]) > width:
             shown = figures(rank, roomy=False)
         for number, figure in enumerate(shown):
             room = width - line.length
-            if number >= _ALWAYS and len(figure.text) > room:
+            if (number >= _ALWAYS or rank.alarms) and len(figure.text) > room:
                 break
             # The blanks behind the last one need no room.
             cells = max(min(figure.width, room), len(figure.text))
