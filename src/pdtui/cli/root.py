@@ -32,6 +32,7 @@ COMMANDS = {
     "exec": "a command where ranks or nodes live",
     "journal": "who did what, and with what result",
     "ask": "one completion through the proxy",
+    "doctor": "what this machine can do, where things are, what a bug report needs",
 }
 """Name -> help; the module is `pdtui.cli.<name>`, the click command in it is `command`."""
 

@@ -141,14 +141,14 @@ def default_glyphs(environ: Mapping[str, str] | None = None) -> GlyphSet:
     Python takes the C locale for UTF-8; a tmux or a terminal that does not would draw every sign as the same `_`.
     Terminals of Chinese, Japanese and Korean users often draw signs of ambiguous width two cells wide.
     """
-    env = _environment() if environ is None else environ
+    env = environment() if environ is None else environ
     name = (env.get("LC_ALL") or env.get("LC_CTYPE") or env.get("LANG") or "").lower()
     if "utf" not in name:
         return "ascii"
     return "narrow" if name.startswith(_WIDE_LANGUAGES) else "unicode"
 
 
-def _environment() -> Mapping[str, str]:
+def environment() -> Mapping[str, str]:
     """Return the environment as it was before Python set LC_CTYPE in it (PEP 538)."""
     try:
         raw = Path("/proc/self/environ").read_bytes()

@@ -21,7 +21,7 @@ def load_keymap(path: Path) -> tuple[Mapping[str, str], tuple[str, ...]]:
     """Return the usable entries and what is wrong with the others; a file that is not there is an empty one."""
     try:
         data = tomllib.loads(path.read_text(encoding="utf-8"))
-    except FileNotFoundError:
+    except (FileNotFoundError, NotADirectoryError):
         return {}, ()
     except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
         return {}, (f"{path.name}: {error}",)

@@ -3,7 +3,13 @@
 from __future__ import annotations
 
 import os
+import re
+import select
 import sys
+import termios
+import time
+import tty
+from contextlib import suppress
 
 from pdtui.errors import UsageError
 
@@ -30,3 +36,41 @@ def prepare_textual(*, slow: bool) -> None:
     if slow:
         # A key's escape sequence that arrives in two packets must not be taken for the escape key.
         os.environ.setdefault("ESCDELAY", "300")
+
+
+_PLACE = re.compile(rb"\x1b\[\d+;(\d+)R")
+_ANSWERS_WITHIN = 1.0
+"""Seconds that a terminal has to say where its cursor is; over a slow link it takes two trips."""
+
+
+def cells(text: str) -> int | None:
+    """Write a text, ask the terminal how far its cursor went, and erase it; None when it does not say.
+
+    Blocks for a second at most. What is typed meanwhile is lost.
+    """
+    if not (sys.stdin.isatty() and sys.stdout.isatty()) or os.environ.get("TERM", "dumb") == "dumb":
+        return None
+    descriptor = sys.stdin.fileno()
+    with suppress(termios.error, OSError, UnicodeEncodeError):
+        modes = termios.tcgetattr(descriptor)
+        try:
+            tty.setcbreak(descriptor)
+            sys.stdout.write(f"\r{text}\x1b[6n")
+            sys.stdout.flush()
+            column = _column(descriptor)
+            sys.stdout.write("\r\x1b[K")
+            sys.stdout.flush()
+        finally:
+            termios.tcsetattr(descriptor, termios.TCSAFLUSH, modes)
+        return None if column is None else column - 1
+    return None
+
+
+def _column(descriptor: int) -> int | None:
+    """Read until the terminal has said where its cursor is."""
+    heard, until = b"", time.monotonic() + _ANSWERS_WITHIN
+    while (left := until - time.monotonic()) > 0 and select.select([descriptor], [], [], left)[0]:
+        heard += os.read(descriptor, 64)
+        if (found := _PLACE.search(heard)) is not None:
+            return int(found[1])
+    return None

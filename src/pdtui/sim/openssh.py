@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import shutil
 import signal
 from pathlib import Path
 
@@ -11,6 +10,7 @@ import asyncssh
 
 from pdtui.clock import Clock
 from pdtui.errors import SimulationError
+from pdtui.sim.ability import sshd_path
 from pdtui.sim.folder import SYSTEM_PATH, Machine, environment
 from pdtui.sim.processes import NodeProcesses, Spawned
 
@@ -36,7 +36,7 @@ SetEnv {environment}
 
 def find_sshd() -> str:
     """Return the path of sshd. Raises `SimulationError`."""
-    path = shutil.which("sshd", path=f"{os.environ.get('PATH', '')}:{SYSTEM_PATH}")
+    path = sshd_path()
     if path is None:
         raise SimulationError("no sshd here", remedy="Debian: apt install openssh-server")
     return path

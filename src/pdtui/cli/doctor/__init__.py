@@ -1,0 +1,5 @@
+"""`pdtui doctor`, a module a subject; what each needs is imported when it is looked at."""
+
+from pdtui.cli.doctor.command import command
+
+__all__ = ["command"]
