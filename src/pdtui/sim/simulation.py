@@ -151,7 +151,7 @@ class Simulation:
             if network is None:
                 subnet = Subnet()
                 stack.callback(subnet.close)
-            places = self._source.places()
+            places = self._source.places_apart() if network else self._source.places()
             for number, (name, place) in enumerate(places.items(), 1):
                 machine = Machine(
                     name=name,
@@ -283,6 +283,7 @@ class Simulation:
                 place.host if network else self.nodes[name].machine.address,
                 self.nodes[name].machine.address,
                 self.nodes[name].ssh.port,
+                place.nic if place.nic != self._source.places()[name].nic else "",
             )
             for name, place in places.items()
         }

@@ -14,7 +14,12 @@ from pathlib import Path
 import yaml
 
 from pdtui.errors import FileError, SimulationError
-from pdtui.sim.npus import SimPlatform
+from pdtui.sim.npus import HARDWARE, SimPlatform
+
+LOCAL = "local"
+"""A node's host in the file when it is the machine of whoever reads it."""
+_OWN_NETWORK = "198.19"
+"""Where nodes live whose own address is none among machines: the other half of the range for tests (RFC 2544)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,6 +40,8 @@ class SimulatedNode:
     address: str
     port: int
     """Of its SSH server."""
+    nic: str = ""
+    """In place of the file's; empty: that one stays."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,8 +120,8 @@ class TopologyFile:
 
     @property
     def vllm_version(self) -> str:
-        """Version of vLLM that goes with the file's vllm-ascend: the same number (its versioning policy)."""
-        value = _get(self._tree, "vllm_ascend")
+        """Version of vLLM: the file's, or the one of its vllm-ascend: the same number (its versioning policy)."""
+        value = _get(self._tree, "vllm") or _get(self._tree, "vllm_ascend")
         text = value.value if isinstance(value, yaml.ScalarNode) else ""
         found = re.match(r"\d+(\.\d+)*", text.lstrip("v"))
         return found[0] if found else "0.23.0"
@@ -128,11 +135,12 @@ class TopologyFile:
         """Return the platform. Raises `SimulationError` for what cannot be simulated."""
         value = _get(self._tree, "platform")
         platform = value.value if isinstance(value, yaml.ScalarNode) else ""
-        if platform == "a2" or platform == "a3":
-            return "a2" if platform == "a2" else "a3"
+        for known in HARDWARE:
+            if platform == known:
+                return known
         raise SimulationError(
             f"{self.path}: platform {platform or '(none)'} cannot be simulated yet; it comes later",
-            remedy="a2 and a3 can be simulated",
+            remedy=f"{', '.join(HARDWARE)} can be simulated",
         )
 
     def places(self) -> dict[str, Place]:
@@ -148,11 +156,19 @@ class TopologyFile:
             found[key.value] = Place(host, texts.get("address", host), texts.get("nic", "eth0"))
         return found
 
-    def hosts(self) -> dict[str, str]:
-        """Return the address of each name that the file has for a node."""
-        places = self.places()
-        hosts = {place.host: place.address for place in places.values() if place.host != place.address}
-        return hosts | {name: place.address for name, place in places.items()}
+    def places_apart(self) -> dict[str, Place]:
+        """Return where the nodes are as machines of their own: none on a loopback, no two at one address."""
+        found: dict[str, Place] = {}
+        taken: set[str] = set()
+        for number, (name, place) in enumerate(self.places().items(), 1):
+            shared = place.address in taken or place.address.startswith("127.") or place.host == LOCAL
+            if shared or place.nic == "lo":
+                address = f"{_OWN_NETWORK}.{number // 250}.{number % 250 + 1}" if shared else place.address
+                found[name] = Place(address if shared else place.host, address, "eth0")
+            else:
+                found[name] = place
+            taken.add(found[name].address)
+        return found
 
     def check_flow(self) -> None:
         """Refuse what the simulator does not know. Raises `SimulationError`."""
@@ -166,23 +182,26 @@ class TopologyFile:
     def rewrite(self, new: Replacements) -> str:
         """Return the text of the file for the simulated cluster."""
         nodes = self._nodes
+        # Nodes of a file can share an address: what the proxy calls by one is its own node first.
         old_addresses: dict[str, str] = {}
+        own = self._text("proxy", "node")
         for index, (key, value) in enumerate(nodes.value):
             simulated = new.nodes[key.value]
             for name in ("host", "address"):
                 scalar = _get(value, name)
-                if isinstance(scalar, yaml.ScalarNode):
+                if isinstance(scalar, yaml.ScalarNode) and (key.value == own or scalar.value not in old_addresses):
                     old_addresses[scalar.value] = simulated.address
             kept = [
                 (k, v)
                 for k, v in (value.value if isinstance(value, yaml.MappingNode) else [])
-                if k.value not in {"host", "address", "ssh"}
+                if k.value not in {"host", "address", "ssh", *(["nic"] if simulated.nic else [])}
             ]
             ssh = _with_sudo(_mapping({"port": str(simulated.port)}), _get(value, "ssh"))
             pairs = [
                 (_scalar("host"), _scalar(simulated.host)),
                 (_scalar("address"), _scalar(simulated.address)),
             ]
+            pairs += [(_scalar("nic"), _scalar(simulated.nic))] if simulated.nic else []
             nodes.value[index] = (key, _node([*pairs, *kept, (_scalar("ssh"), ssh)]))
         ssh_part = _mapping(
             {"user": new.user, "key": new.key, "known_hosts": new.known_hosts, "config": new.config}

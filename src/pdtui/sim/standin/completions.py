@@ -10,7 +10,7 @@ from typing import Any
 
 from . import words
 from .config import Config
-from .kv import EngineKilled, KvStore, PullFailed
+from .kv import EngineKilled, PullFailed, Store
 from .log import Log
 from .metrics import Metrics
 from .process import fault
@@ -58,13 +58,20 @@ class Completions:
     """Answers the two completion endpoints."""
 
     def __init__(
-        self, config: Config, metrics: Metrics, kv: KvStore, log: Log, kill_engine: Callable[[], None]
+        self,
+        config: Config,
+        metrics: Metrics,
+        kv: Store,
+        log: Log,
+        kill_engine: Callable[[str], None],
+        step: Callable[..., None],
     ) -> None:
         self.config = config
         self.metrics = metrics
         self.kv = kv
         self.log = log
         self.kill_engine = kill_engine
+        self.step = step
         self.dead = threading.Event()
         self._slots = threading.Semaphore(config.max_num_seqs)
         self._never = threading.Event()
@@ -173,18 +180,18 @@ class Completions:
         """Yield the tokens of one request. Raises `Gone`, `PullFailed`, `EngineDead`."""
         metrics = self.metrics
         reason = "abort"
-        self._await_slot(request)
+        self._await_slot(request, work)
         metrics.enter("running")
+        self.step(busy=True)
         metrics.observe("request_queue_time_seconds", time.monotonic() - work.began)
         try:
-            with self.kv.running(work.tokens):
-                right = self._prefill(work)
+            with self.kv.running(work.internal, work.prompt, work.tokens):
+                right = self._prefill(request, work)
                 yield from self._decode(request, work, right=right)
                 reason = work.reason
                 wants_pull = isinstance(work.kv_params, dict) and work.kv_params.get("do_remote_decode")
-                # Only a request that ended by length leaves blocks to pull.
-                if wants_pull and reason == "length" and self.config.is_producer:
-                    work.handed_out = self.kv.hand_out(work.internal, work.tokens)
+                if wants_pull:
+                    work.handed_out = self.kv.hand_out(work.internal, work.tokens, work.produced, reason)
         except (PullFailed, EngineDead):
             reason = "error"
             raise
@@ -193,27 +200,41 @@ class Completions:
             raise
         finally:
             metrics.leave("running")
+            if not metrics.running:
+                self.step(busy=False)
             self._slots.release()
             self._account(work, reason)
 
-    def _await_slot(self, request: Request) -> None:
+    def _await_slot(self, request: Request, work: Work) -> None:
+        """Wait for a place in the batch and for blocks. Raises `Gone`, `EngineDead`."""
         if self._slots.acquire(blocking=False):
-            return
+            if self.kv.room(work.tokens):
+                return
+            self._slots.release()
         self.metrics.enter("waiting")
+        heard = time.monotonic()
         try:
-            while not self._slots.acquire(timeout=0.1):
+            while True:
+                if self._slots.acquire(timeout=0.1):
+                    if self.kv.room(work.tokens):
+                        return
+                    self._slots.release()
+                    self._wait(0.05)
                 request.check()
                 if self.dead.is_set():
                     raise EngineDead
+                if time.monotonic() - heard > self.config.lease / 6:
+                    heard = time.monotonic()
+                    self.kv.heartbeat(work.kv_params)
         finally:
             self.metrics.leave("waiting")
 
-    def _prefill(self, work: Work) -> bool:
+    def _prefill(self, request: Request, work: Work) -> bool:
         """Compute or fetch the prompt's KV; False when what was fetched is somebody else's."""
         try:
-            source, right = self.kv.pull(work.internal, work.kv_params, work.tokens)
-        except EngineKilled:
-            self.kill_engine()
+            source, right = self.kv.pull(work.internal, work.kv_params, work.prompt, work.tokens, request.check)
+        except EngineKilled as killed:
+            self.kill_engine(str(killed))
             self.dead.wait(10)
             raise EngineDead from None
         self.metrics.prompt(source, work.tokens)
@@ -241,6 +262,7 @@ class Completions:
                 self.metrics.observe("inter_token_latency_seconds", now - last)
             last = now
             work.produced += 1
+            self.kv.grow(work.internal, work.prompt, work.tokens + work.produced - 1)
             self.metrics.add("generation_tokens")
             yield token
         work.reason = "length" if work.produced >= work.limit else "stop"

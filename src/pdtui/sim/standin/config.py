@@ -3,6 +3,7 @@
 import json
 import os
 import socket
+import uuid
 from typing import Any
 
 from .log import traceback
@@ -23,7 +24,7 @@ def validation_error(model: str, text: str) -> str:
     return (
         f"pydantic_core._pydantic_core.ValidationError: 1 validation error for {model}\n"
         f"  Value error, {text} [type=value_error, input_value=ArgsKwargs((), {{'model_co...}}), "
-        "input_type=ArgsKwargs]\n    For further information visit https://errors.pydantic.dev/2.12/v/value_error"
+        "input_type=ArgsKwargs]\n    For further information visit https://errors.pydantic.dev/2.14/v/value_error"
     )
 
 
@@ -57,11 +58,35 @@ def check_platform() -> None:
     )
 
 
+EXTERNAL_HINT = (
+    "For external load balancing, launch independent vLLM instances without --data-parallel-* arguments."
+)
+QUANTIZATIONS = ("awq", "auto_awq", "fp8", "fbgemm_fp8", "modelopt", "auto_gptq", "gptq", "gptq_marlin", "awq_marlin",
+                 "compressed-tensors", "experts_int8", "quark", "moe_wna16", "torchao", "inc", "mxfp4")  # fmt: skip
+"""What vLLM itself knows, without vllm-ascend."""
+BLOCKS = 1170
+"""KV blocks of one rank on NPUs."""
+LOOPBACK = ("localhost", "127.0.0.1")
+BLOCK_BYTES = 65536
+"""KV of 128 tokens of the tiny model in 16 bits."""
+
+
+def local_address(host: str, address: str) -> str:
+    """Return the address to bind or reach for a name of this node; `address` stands for all that it shares."""
+    if not address:
+        return "0.0.0.0" if host == "::" else host
+    return address if host in ("0.0.0.0", "::", *LOOPBACK) else host
+
+
 class Config:
     """One rank's settings. Raises `Refused` for what vLLM does not accept."""
 
-    def __init__(self, flags: dict[str, Any], node: str, address: str, speed: float, version: str) -> None:
+    def __init__(
+        self, flags: dict[str, Any], node: str, address: str, speed: float, version: str, *, cpu: bool = False
+    ) -> None:
         self.flags = flags
+        self.cpu = cpu
+        """Whether it is the build for CPUs, without vllm-ascend."""
         self.node = node
         self.address = address
         self.speed = float(os.environ.get("PDTUI_SIM_SPEED", speed))
@@ -69,6 +94,7 @@ class Config:
         self.model = str(flags.get("model") or flags.get("model_tag") or "Qwen/Qwen3-0.6B")
         self.served = list(flags.get("served-model-name") or [self.model])
         self.host = flags.get("host") or "0.0.0.0"
+        self.dtype = str(flags.get("dtype", "auto")).replace("auto", "bfloat16")
         self.port = int(flags.get("port", 8000))
         self.tp = int(flags.get("tensor-parallel-size", 1))
         self.pp = int(flags.get("pipeline-parallel-size", 1))
@@ -89,6 +115,17 @@ class Config:
         self.kv_port = int(self.kv.get("kv_port", 14579))
         self.host_ip = os.environ.get("VLLM_HOST_IP") or address or _own_address()
         self.lease = float(os.environ.get("VLLM_MOONCAKE_ABORT_REQUEST_TIMEOUT") or 480)
+        self.side_host = local_address(os.environ.get("VLLM_NIXL_SIDE_CHANNEL_HOST") or "localhost", address)
+        self.side_port = int(os.environ.get("VLLM_NIXL_SIDE_CHANNEL_PORT") or 5600) + self.dp_rank
+        if self.is_nixl:
+            self.lease = float((self.kv.get("kv_connector_extra_config") or {}).get("kv_lease_duration", 30))
+        self.engine_id = (
+            f"{self.kv.setdefault('engine_id', str(uuid.uuid4()))}{self.name.lower()}" if self.kv else ""
+        )
+        self.kv_bytes = self._kv_bytes()
+        block = BLOCK_BYTES * self.block_size // 128 * (2 if self.dtype == "float32" else 1)
+        self.blocks = self.kv_bytes // (block * self.tp) if cpu else BLOCKS
+        """KV blocks of this rank."""
         self.rank = os.environ.get("PDTUI_RANK", "").partition(":")[2]
         self.architecture = ""
         self.max_model_len = 0
@@ -96,14 +133,20 @@ class Config:
         self._read_model()
         self._check_parallel()
         self._check_kv()
-        self.devices = self._devices()
+        self.devices = [] if cpu else self._devices()
+
+    def _kv_bytes(self) -> int:
+        """Return the KV cache's size: the flag counts bytes, the variable counts GiB."""
+        given = str(self.flags.get("kv-cache-memory-bytes", ""))
+        if given.isdigit():
+            return int(given)
+        space = os.environ.get("VLLM_CPU_KVCACHE_SPACE", "")
+        return (int(space) if space.isdigit() else 4) << 30
 
     @property
-    def bind_host(self) -> str:
-        """Where the API server binds: the node's address stands for all of the node's addresses, if it shares them."""
-        if not self.address:
-            return "0.0.0.0" if self.host == "::" else self.host
-        return self.address if self.host in ("0.0.0.0", "::", "localhost", "127.0.0.1") else self.host
+    def is_nixl(self) -> bool:
+        """Whether KV goes by NIXL, whose side channel the scheduler of every rank binds, of both roles."""
+        return self.connector == "NixlConnector"
 
     @property
     def world(self) -> int:
@@ -140,6 +183,10 @@ class Config:
         return json.dumps([*parts, self.role, [self.flags.get(key) for key in keys]], sort_keys=True)
 
     def _read_model(self) -> None:
+        method = self.flags.get("quantization")
+        if self.cpu and method and method not in QUANTIZATIONS:
+            text = f"Unknown quantization method: {method}. Must be one of {list(QUANTIZATIONS)}."
+            raise Refused(traceback(SERVE, ENGINE_ARGS, error=validation_error("ModelConfig", text)))
         path = os.path.join(self.model, "config.json")
         try:
             with open(path, encoding="utf-8") as file:
@@ -179,7 +226,8 @@ class Config:
         if not 0 <= self.dp_rank < max(self.dp, 1):
             problem = f"data_parallel_rank ({self.dp_rank}) must be in the range [0, {self.dp})"
         elif self.dp > 1 and "data-parallel-rank" in self.flags and not self.is_moe:
-            problem = "Non-MoE models do not support external data parallel mode."
+            text = "ValueError: Non-MoE models do not support external data parallel mode. "
+            raise Refused(traceback(SERVE, ENGINE_ARGS, error=text + EXTERNAL_HINT))
         if problem:
             raise Refused(traceback(SERVE, ENGINE_ARGS, error=validation_error("ParallelConfig", problem)))
 
@@ -187,8 +235,11 @@ class Config:
         """Compare the connector's extra configuration with this rank's sizes (check_kv_extra_config)."""
         if not self.connector:
             return
+        known: tuple[str, ...]
         known = ("MooncakeConnectorV1", "MooncakeHybridConnector", "MooncakeLayerwiseConnector", "MultiConnector",
                  "AscendStoreConnector", "MooncakeConnectorStoreV1", "UCMConnector", "SfaRemoteD2HConnector")  # fmt: skip
+        if self.cpu:
+            known = ("NixlConnector",)
         if self.connector not in known:
             text = f"Unsupported connector type: {self.connector}"
             raise Refused(traceback(SERVE, ENGINE_ARGS, error=validation_error("VllmConfig", text)))

@@ -1,17 +1,23 @@
 """The EngineCore process of a rank: meets its DP group, has workers, and takes the rank down when one of them goes."""
 
+import json
 import socket
 from collections.abc import Callable
 from typing import Any
 
-from .config import Config
+from . import cpu as said
+from .config import BLOCKS, Config
 from .group import Group, Mismatch, PeerLost
-from .log import Log, traceback
+from .log import Log, put, traceback
+from .nixl import SideChannel, bind_failure
 from .process import Pipe, Signals, Stopped, end, fork, reap
 from .worker import Worker, title
 
 NOTICE_SECONDS = 1.0
 """From a peer's end until the collectives of this engine fail."""
+
+
+GLOO = "vllm/vllm/v1/worker/dp_utils.py:75:_run_ar:dist.all_reduce(tensor, group=group)"
 
 
 class Died(Exception):
@@ -29,11 +35,18 @@ class Engine:
         self.log = Log(f"EngineCore{config.name}")
         self.group = Group(config, listener, self.signals)
         self.workers: dict[int, tuple[int, Pipe]] = {}
+        self.side: SideChannel | None = None
+        self.busy = not config.cpu
+        self.worker_log = Log(title(config, 0).removeprefix("VLLM::"))
 
     def run(self) -> int:
         """Start, serve, end. Returns the exit status."""
+        if self.config.cpu:
+            put(said.TRITON, 2)
         try:
+            self.signals.deaf = self.config.cpu
             self.group.meet()
+            self.signals.deaf = False
             self._start()
             self._serve()
         except Stopped as stopped:
@@ -53,11 +66,28 @@ class Engine:
         return 1
 
     def _fail(self, head: str, text: str) -> None:
-        self.log.error("core.py:866", f"{head}\n{text}")
+        place = "core.py:866"
+        if self.config.cpu:
+            place = "core.py:1512" if "fatal" in head else "core.py:1510"
+        self.log.error(place, f"{head}\n{text}")
         self.api.send({"dead": text.rpartition("\n")[2]})
 
     def _start(self) -> None:
         config, log = self.config, self.log
+        if config.cpu:
+            said.engine_begins(config, log)
+            self._start_workers()
+            self._await_workers("loaded")
+            said.engine_caches(config, log)
+            self._check_room()
+            for _, pipe in self.workers.values():
+                pipe.send({"go": True})
+            self._await_workers("ready")
+            said.engine_ready(config, log)
+            self._open_side_channel()
+            said.engine_goes_on(config, log)
+            self.api.send({"ready": True})
+            return
         log.info(
             "core.py:93",
             f"Initializing a V1 LLM engine (v{config.version}) with config: model='{config.model}', "
@@ -67,17 +97,11 @@ class Engine:
             f"quantization={config.flags.get('quantization')}, enforce_eager={config.eager}, "
             f"device_config=npu, seed={config.flags.get('seed', 0)}, served_model_name={config.served[0]}",
         )
-        for index in range(config.world):
-            kept: list[Any] = [self.api, *self.group.sockets, *(pipe for _, pipe in self.workers.values())]
-            if self.listener is not None:
-                kept.append(self.listener)
-            pid, pipe = fork(title(config, index), _worker_body(config, index), kept)
-            self.workers[index] = (pid, pipe)
-        self.api.send({"workers": [pid for pid, _ in self.workers.values()]})
+        self._start_workers()
         if config.connector:
             log.info("mooncake_connector.py:1002", f"Initializing Mooncake Scheduler {config.kv.get('engine_id')}")
-        self._await_workers()
-        tokens = 1170 * config.block_size
+        self._await_workers("ready")
+        tokens = BLOCKS * config.block_size
         log.info("kv_cache_utils.py:1087", f"GPU KV cache size: {tokens:,} tokens")
         log.info(
             "kv_cache_utils.py:1091",
@@ -89,7 +113,18 @@ class Engine:
         log.info("core.py:214", "init engine (profile, create kv cache, warmup model) took 1.42 seconds")
         self.api.send({"ready": True})
 
-    def _await_workers(self) -> None:
+    def _start_workers(self) -> None:
+        config = self.config
+        for index in range(config.world):
+            kept: list[Any] = [self.api, *self.group.sockets, *(pipe for _, pipe in self.workers.values())]
+            if self.listener is not None:
+                kept.append(self.listener)
+            pid, pipe = fork(title(config, index), _worker_body(config, index), kept)
+            self.workers[index] = (pid, pipe)
+        self.api.send({"workers": [pid for pid, _ in self.workers.values()]})
+
+    def _await_workers(self, word: str) -> None:
+        """Wait until every worker has said a word. Raises `Died`."""
         missing = set(self.workers)
         while missing:
             ready = self.signals.wait(self._watched())
@@ -100,7 +135,7 @@ class Engine:
                 if pipe not in ready:
                     continue
                 for message in pipe.receive():
-                    if "ready" in message:
+                    if word in message:
                         missing.discard(index)
                     elif "failed" in message:
                         frame = "vllm/vllm/v1/executor/multiproc_executor.py:143:_init_executor:WorkerProc.wait_for_ready(...)"
@@ -110,13 +145,18 @@ class Engine:
                     self._worker_gone(index)
 
     def _watched(self) -> list[Any]:
-        pipes: list[Any] = [pipe for _, pipe in self.workers.values()]
-        return [*pipes, *self.group.sockets, *([self.api] if self.api.open else [])]
+        watched: list[Any] = [pipe for _, pipe in self.workers.values()]
+        # Without a request no collective runs that could fail: an idle rank does not learn of its peer's end.
+        watched += self.group.sockets if self.busy else []
+        watched += [self.api] if self.api.open else []
+        return [*watched, self.side.listener] if self.side is not None else watched
 
     def _serve(self) -> None:
         while True:
             ready = self.signals.wait(self._watched())
             self._check_group(ready)
+            if self.side is not None and self.side.listener in ready:
+                self._from_side(self.side)
             if self.api in ready:
                 # A server that was killed leaves its engine running.
                 for message in self.api.receive():
@@ -129,11 +169,19 @@ class Engine:
                         self._worker_gone(index)
 
     def _from_api(self, message: dict[str, Any]) -> None:
-        if "pulled" in message:
+        if "pulled" in message and message["worker"] < 0:
+            if self.side is not None:
+                self.side.answer(message["pulled"], message["answer"])
+        elif "pulled" in message:
             self.workers[message["worker"]][1].send(message)
-        elif "assert" in message:
+        elif "dies" in message:
             frame = "vllm/vllm/v1/core/sched/scheduler.py:1187:_update_waiting_for_remote_kv:assert num_external_tokens == 0"
-            raise Died(traceback(frame, error="AssertionError"))
+            raise Died(traceback(frame, error=message["dies"]))
+        elif "busy" in message:
+            self.busy = bool(message["busy"])
+            if self.busy:
+                self._check_group(self.signals.wait(self.group.sockets, 0))
+                self.api.send({"stepped": True})
 
     def _from_worker(self, index: int, message: dict[str, Any]) -> None:
         if "pull" in message:
@@ -142,6 +190,41 @@ class Engine:
             else:
                 self.workers[index][1].send({"pulled": message["pull"], "answer": "unknown"})
 
+    def _from_side(self, side: SideChannel) -> None:
+        message = side.take()
+        if message is None:
+            return
+        if self.api.open:
+            self.api.send(message)
+        else:
+            # Nobody begins a request any more: what the blocks held, they hold.
+            side.answer(message["pull"], json.dumps({"engine_id": self.config.engine_id, "right": True}))
+
+    def _open_side_channel(self) -> None:
+        """Bind the side channel; where that fails the start goes on waiting, and no TERM ends it."""
+        if not self.config.is_nixl:
+            return
+        try:
+            self.side = SideChannel(self.config)
+        except OSError as problem:
+            put(bind_failure(self.config, problem) + "\n", 2)
+            self.signals.deaf = True
+            while True:
+                self.signals.wait([])
+
+    def _check_room(self) -> None:
+        """Refuse a KV cache that holds no request of the longest length. Raises `Died`."""
+        config = self.config
+        if config.blocks * config.block_size >= config.max_model_len:
+            return
+        frame = "vllm/vllm/v1/core/kv_cache_utils.py:1030:_check_enough_kv_cache_memory:raise ValueError("
+        words = (
+            f"ValueError: To serve at least one request with the model's max seq len ({config.max_model_len}), more KV cache "
+            f"is needed than the available KV cache memory ({config.kv_bytes / (1 << 30):.1f} GiB). Try increasing "
+            "`kv_cache_memory_bytes` or decreasing `max_model_len` when initializing the engine."
+        )
+        raise Died(traceback(frame, error=words))
+
     def _worker_gone(self, index: int) -> None:
         pid, _ = self.workers.pop(index)
         # TERM to every process of the rank reaches the workers first.
@@ -149,7 +232,7 @@ class Engine:
         status = reap(pid)
         name = f"VllmWorker-{index}"
         self.log.error(
-            "multiproc_executor.py:226",
+            "multiproc_executor.py:315" if self.config.cpu else "multiproc_executor.py:226",
             f"Worker proc {name} died unexpectedly (exit code: {status}), shutting down executor.",
         )
         frame = "vllm/vllm/v1/engine/core.py:1101:_process_engine_step:outputs, model_executed = self.step_fn()"
@@ -159,15 +242,15 @@ class Engine:
         lost = self.group.lost(ready)
         if not lost:
             return
-        self.signals.pause(NOTICE_SECONDS)
+        self.signals.pause(0 if self.config.cpu else NOTICE_SECONDS)
         frame = "vllm/vllm/v1/engine/core.py:1402:_has_global_unfinished_reqs:torch.distributed.all_reduce(tensor)"
-        raise Died(
-            traceback(
-                frame,
-                error=f"RuntimeError: Connection closed by peer {lost}. This is typically caused by a remote worker "
-                "crashing.",
+        error = f"RuntimeError: Connection closed by peer {lost}. This is typically caused by a remote worker crashing."
+        if self.config.cpu:
+            self.worker_log.pid = self.workers[0][0]
+            self.worker_log.error(
+                "multiproc_executor.py:1063", "WorkerProc hit an exception.\n" + traceback(GLOO, error=error)
             )
-        )
+        raise Died(traceback(frame, error=error))
 
     def _shut_down(self, name: str) -> None:
         log = self.log
@@ -183,6 +266,8 @@ class Engine:
 
     def _end_workers(self, seconds: float) -> None:
         self.group.close()
+        if self.side is not None:
+            self.side.listener.close()
         for _, pipe in self.workers.values():
             pipe.close()
         for pid, _ in self.workers.values():

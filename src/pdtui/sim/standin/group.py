@@ -5,7 +5,7 @@ import json
 import socket
 from typing import Any
 
-from .config import Config
+from .config import Config, local_address
 from .process import Signals
 
 
@@ -61,6 +61,10 @@ class Group:
                     raise PeerLost(f"engine {rank}")
         for connection in self._peers:
             connection.sendall(b'{"go": true}\n')
+        if self._config.cpu:
+            # The socket at which all met is there for the start only.
+            listener.close()
+            self._listener = None
 
     def _welcome(self, connection: socket.socket) -> None:
         connection.settimeout(5)
@@ -85,7 +89,8 @@ class Group:
         config = self._config
         while True:
             try:
-                connection = socket.create_connection((config.dp_address, config.rpc_port), timeout=5)
+                host = local_address(config.dp_address, config.address)
+                connection = socket.create_connection((host, config.rpc_port), timeout=5)
             except OSError:
                 self._signals.pause(0.2)
                 continue

@@ -1,11 +1,12 @@
 """The pull flow's KV contract: blocks that a prefill keeps until a decode has pulled them or the lease is over."""
 
+import abc
 import contextlib
 import json
 import socket
 import threading
 import time
-import uuid
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -21,7 +22,7 @@ class PullFailed(Exception):
 
 
 class EngineKilled(Exception):
-    """A request that ends the whole engine."""
+    """A request that ends the whole engine; the text is the last line of its traceback."""
 
 
 @dataclass(slots=True)
@@ -33,14 +34,60 @@ class Pinned:
     until: float
 
 
-class KvStore:
-    """Blocks of one rank: taken by running requests, pinned by finished prefills."""
+class Store(abc.ABC):
+    """What a rank knows of its KV blocks; each connector keeps its own books."""
 
     def __init__(self, config: Config, metrics: Metrics, log: Log) -> None:
         self.config = config
         self.metrics = metrics
         self.log = log
-        self.engine_id = f"{config.kv.get('engine_id') or uuid.uuid4()}{config.name.lower()}"
+        """Of the engine."""
+        self.worker_log = log
+
+    def room(self, tokens: int) -> bool:
+        """Say whether a request of this many tokens can begin now."""
+        return tokens >= 0
+
+    @abc.abstractmethod
+    def running(self, request_id: str, prompt: str, tokens: int) -> contextlib.AbstractContextManager[None]:
+        """Hold the blocks of a running request."""
+
+    @abc.abstractmethod
+    def grow(self, request_id: str, prompt: str, tokens: int) -> None:
+        """Take the blocks that a request of now this many tokens needs."""
+
+    @abc.abstractmethod
+    def hand_out(self, request_id: str, tokens: int, produced: int, reason: str) -> dict[str, Any] | None:
+        """Keep a finished prefill's blocks and return what the decode needs; None: nothing is kept."""
+
+    @abc.abstractmethod
+    def handshake(self, request: str) -> str:
+        """Answer the question of another rank."""
+
+    @abc.abstractmethod
+    def expire(self) -> None:
+        """Free what was not pulled within the lease."""
+
+    @abc.abstractmethod
+    def pull(
+        self, request_id: str, params: Any, prompt: str, tokens: int, check: Callable[[], None]
+    ) -> tuple[str, bool]:
+        """Fetch a prompt's KV: (source of the tokens, whether they are the right ones).
+
+        `check` raises when the client has left. Raises `PullFailed` when the blocks cannot be read, `EngineKilled`
+        for what the real scheduler does not survive.
+        """
+
+    @abc.abstractmethod
+    def heartbeat(self, params: Any) -> None:
+        """Ask for a longer lease while a request waits for its turn here."""
+
+
+class KvStore(Store):
+    """Blocks of one rank under Mooncake's connectors: taken by running requests, pinned by finished prefills."""
+
+    def __init__(self, config: Config, metrics: Metrics, log: Log) -> None:
+        super().__init__(config, metrics, log)
         self._lock = threading.Lock()
         self._pinned: dict[str, Pinned] = {}
         self._next_block = 1
@@ -49,8 +96,11 @@ class KvStore:
         """Return how many blocks hold this many tokens."""
         return -(-tokens // self.config.block_size)
 
-    def hand_out(self, request_id: str, tokens: int) -> dict[str, Any]:
+    def hand_out(self, request_id: str, tokens: int, produced: int, reason: str) -> dict[str, Any] | None:
         """Pin a prefill's blocks and return what the decode needs; the keys grew with the versions (facts 4.2)."""
+        # Only a request that ended by length leaves blocks to pull.
+        if reason != "length" or produced < 1 or not self.config.is_producer:
+            return None
         config = self.config
         count = self.blocks_for(tokens)
         with self._lock:
@@ -65,7 +115,7 @@ class KvStore:
             "do_remote_prefill": True,
             "do_remote_decode": False,
             "remote_block_ids": [ids] if version >= (0, 21) else ids,
-            "remote_engine_id": self.engine_id,
+            "remote_engine_id": config.engine_id,
             "remote_host": config.host_ip,
             "remote_port": config.kv_base(),
         }
@@ -113,11 +163,10 @@ class KvStore:
                 f"Force freed expired request: {name}, exceeded timeout threshold ({self.config.lease:.0f} seconds)",
             )
 
-    def pull(self, request_id: str, params: Any, tokens: int) -> tuple[str, bool]:
-        """Fetch a prompt's KV: (source of the tokens, whether they are the right ones).
-
-        Raises `PullFailed` when the prefill cannot be reached, `EngineKilled` for an empty block list.
-        """
+    def pull(
+        self, request_id: str, params: Any, prompt: str, tokens: int, check: Callable[[], None]
+    ) -> tuple[str, bool]:
+        """Fetch a prompt's KV; an empty block list kills the engine."""
         if not isinstance(params, dict) or not params.get("do_remote_prefill"):
             if self.config.role == "kv_consumer":
                 self.log.warning(
@@ -133,7 +182,7 @@ class KvStore:
             )
             return "local_compute", True
         if not params["remote_block_ids"]:
-            raise EngineKilled
+            raise EngineKilled("AssertionError")
         started = time.monotonic()
         self.metrics.enter("fetching")
         try:
@@ -163,7 +212,7 @@ class KvStore:
         return reply.decode("utf-8", "replace").strip()
 
     @contextlib.contextmanager
-    def running(self, tokens: int) -> Any:
+    def running(self, request_id: str, prompt: str, tokens: int) -> Iterator[None]:
         """Hold the blocks of a running request."""
         count = self.blocks_for(tokens)
         self.metrics.blocks(count)
@@ -171,3 +220,9 @@ class KvStore:
             yield
         finally:
             self.metrics.blocks(-count)
+
+    def grow(self, request_id: str, prompt: str, tokens: int) -> None:
+        """Do nothing: what a request takes at its beginning is what it holds."""
+
+    def heartbeat(self, params: Any) -> None:
+        """Do nothing: Mooncake's leases are not made longer."""

@@ -40,6 +40,15 @@ class Log:
         self._line("ERROR", place, text)
 
 
+_sources = "/vllm-workspace/"
+
+
+def installed_in(folder: str) -> None:
+    """Say where vLLM's modules are, for tracebacks; empty: in the source folders of vllm-ascend's images."""
+    global _sources
+    _sources = folder
+
+
 def uvicorn(text: str) -> None:
     """Write a line of the HTTP server."""
     put(f"INFO:     {text}\n")
@@ -50,6 +59,8 @@ def traceback(*frames: str, error: str) -> str:
     lines = ["Traceback (most recent call last):"]
     for frame in frames:
         file, line, function, code = frame.split(":", 3)
-        lines.append(f'  File "/vllm-workspace/{file}", line {line}, in {function}')
+        if _sources != "/vllm-workspace/":
+            file = file.removeprefix("vllm/")
+        lines.append(f'  File "{_sources}{file}", line {line}, in {function}')
         lines.append(f"    {code}")
     return "\n".join([*lines, error])

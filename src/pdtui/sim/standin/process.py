@@ -22,6 +22,8 @@ class Signals:
 
     def __init__(self) -> None:
         self.received = ""
+        self.deaf = False
+        """Whether a signal is noted and nothing more, as while the process waits where no signal reaches it."""
         self.wake, woken = os.pipe()
         os.set_blocking(self.wake, False)
         os.set_blocking(woken, False)
@@ -36,16 +38,18 @@ class Signals:
 
     def wait(self, readers: list[Any], seconds: float | None = None) -> list[Any]:
         """Return the readers with something to read. Raises `Stopped` after a signal."""
-        if self.received:
-            raise Stopped(self.received)
+        self._raise()
         ready, _, _ = select.select([self.wake, *readers], [], [], seconds)
         if self.wake in ready:
             with contextlib.suppress(BlockingIOError):
                 os.read(self.wake, 4096)
             ready.remove(self.wake)
-        if self.received:
-            raise Stopped(self.received)
+        self._raise()
         return ready
+
+    def _raise(self) -> None:
+        if self.received and not self.deaf:
+            raise Stopped(self.received)
 
     def pause(self, seconds: float, readers: list[Any] | None = None) -> list[Any]:
         """Wait; returns early with what became readable. Raises `Stopped` after a signal."""

@@ -6,6 +6,7 @@ import os
 import socket
 from typing import Any, TextIO
 
+from . import cpu as said
 from .config import Config
 from .log import Log, put, traceback
 from .process import Pipe, Signals, Stopped, fault, node_pids
@@ -56,7 +57,8 @@ class Worker:
         except Stopped:
             self.engine.send({"bye": self.index})
         except Failed as error:
-            self.log.error("multiproc_executor.py:597", f"WorkerProc failed to start.\n{error}")
+            place = "multiproc_executor.py:1010" if self.config.cpu else "multiproc_executor.py:597"
+            self.log.error(place, f"WorkerProc failed to start.\n{error}")
             self.engine.send({"failed": str(error)})
             return 1
         finally:
@@ -134,6 +136,9 @@ class Worker:
 
     def _load(self) -> None:
         config, log = self.config, self.log
+        if config.cpu:
+            self._load_on_cpu()
+            return
         self._check_device()
         self._use(600)
         rank = config.dp_rank * config.world + self.index
@@ -170,6 +175,29 @@ class Worker:
         if config.connector:
             self._open_handshake()
         self._warm_up()
+
+    def _load_on_cpu(self) -> None:
+        config, log = self.config, self.log
+        self._pause(0.8)
+        said.worker_begins(config, self.index, log, self.title.removeprefix("VLLM::"))
+        said.load_weights(config, self.index, log, self._pause)
+        if fault(config.node, "die-at-start", config.rank, config.port):
+            raise Failed(
+                traceback(
+                    "vllm/vllm/v1/worker/cpu_model_runner.py:75:load_model:self.model = get_model(...)",
+                    error="RuntimeError: [enforce fail at alloc_cpu.cpp:126] err == 0. DefaultCPUAllocator: can't allocate "
+                    "memory: you tried to allocate 1879048192 bytes. Error code 12 (Cannot allocate memory)",
+                )
+            )
+        self.engine.send({"loaded": self.index})
+        told = False
+        while not told:
+            self.signals.wait([self.engine])
+            told = any("go" in message for message in self.engine.receive())
+            if not self.engine.open:
+                raise Stopped("engine gone")
+        said.worker_caches(config, log)
+        self._pause(0.2)
 
     def _load_shards(self) -> None:
         shards = self.config.shards
@@ -261,7 +289,8 @@ class Worker:
                         self._answer(message)
                     if not self.engine.open:
                         self.log.info(
-                            "multiproc_executor.py:702", "Parent process exited, terminating worker queues"
+                            "multiproc_executor.py:843" if self.config.cpu else "multiproc_executor.py:702",
+                            "Parent process exited, terminating worker queues",
                         )
                         return
                 elif self.listener is not None:
