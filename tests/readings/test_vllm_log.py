@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pdtui.readings.lines import LineSplitter
-from pdtui.readings.vllm_log import StageReader, prefix_of, severity, stamp_of, throughput_of
+from pdtui.readings.vllm_log import StageReader, is_of, prefix_of, severity, stamp_of
 from tests.readings.samples import DATA, log
 
 NOW = calendar.timegm((2026, 11, 30, 14, 0, 0))
@@ -45,6 +45,41 @@ def test_every_captured_start_goes_through_its_stages_in_order_to_ready(name: st
     assert seen == expected
 
 
+ERRORS = {
+    "plain_startup.log": (0, ""),
+    "pd_prefill_startup.log": (0, ""),
+    "pd_decode_startup.log": (0, ""),
+    "dp-moe-rank0.log": (0, ""),
+    "dp-moe-rank1.log": (0, ""),
+    "ep-d-rank1.log": (0, ""),
+    "ep-p-rank0.log": (110, "WorkerProc hit an exception."),
+    "decode_killed_by_bogus_block_ids.log": (43, "makeXferReq: remote index out of range"),
+    "fail/api_port_in_use.log": (2, "Traceback"),
+    "fail/ascend_connector_upstream.log": (2, "Traceback"),
+    "fail/dp_address_not_local.log": (0, ""),
+    "fail/dp_rank1_alone.log": (0, ""),
+    "fail/dp_rank_out_of_range.log": (2, "Traceback"),
+    "fail/json_trailing_comma.log": (1, "argument --kv-transfer-config"),
+    "fail/kv_cache_too_small.log": (29, "EngineCore failed to start."),
+    "fail/kv_role_bad.log": (1, "argument --kv-transfer-config"),
+    "fail/max_model_len_too_big.log": (2, "Traceback"),
+    "fail/model_path_missing.log": (2, "Traceback"),
+    "fail/quantization_ascend.log": (2, "Traceback"),
+    "fail/unknown_flag.log": (1, "unrecognized arguments"),
+}
+
+
+@pytest.mark.parametrize("name", ERRORS)
+def test_errors_of_every_captured_log_are_counted_from_the_first(name: str) -> None:
+    """A server that starts, serves and is stopped has none: what it leaves behind at its end is noise."""
+    splitter = LineSplitter()
+    lines = [*splitter.feed(log(name).encode()), *splitter.flush()]
+    errors = [line for line in lines if severity(line) == "error"]
+    count, first = ERRORS[name]
+    assert len(errors) == count
+    assert first in next(iter(errors), "")
+
+
 @pytest.mark.parametrize("zone", [0, 8 * 3600, -5 * 3600, 5.75 * 3600])
 def test_milestone_has_the_time_that_its_log_says_on_the_node_s_clock(zone: float) -> None:
     """Lines carry local time without a zone; what counts is when, for whoever reads the log and whenever."""
@@ -68,7 +103,13 @@ def test_milestone_has_the_time_that_its_log_says_on_the_node_s_clock(zone: floa
         ("ascend_connector_upstream.log", ["configuration"]),
         ("dp_address_not_local.log", ["configuration", "coordinator"]),
         ("dp_rank1_alone.log", ["configuration"]),
+        ("dp_rank_out_of_range.log", ["configuration"]),
+        ("json_trailing_comma.log", []),
         ("kv_cache_too_small.log", ["KV cache"]),
+        ("kv_role_bad.log", []),
+        ("max_model_len_too_big.log", ["configuration"]),
+        ("model_path_missing.log", []),
+        ("quantization_ascend.log", ["configuration"]),
         ("unknown_flag.log", []),
     ],
 )
@@ -112,6 +153,33 @@ def test_stages_of_an_ascend_decode_rank() -> None:
     assert seen == sorted(seen, key=whole.index)
 
 
+@pytest.mark.parametrize(
+    ("bar", "stage"),
+    [
+        ("Loading safetensors checkpoint shards:  25% Completed | 1/4", "weights 25 %"),
+        ("Loading pt checkpoint shards:  50% Completed | 1/2", "weights 50 %"),
+        ("Loading np_cache checkpoint shards:  50% Completed | 1/2", "weights 50 %"),
+        ("Multi-thread loading shards:  40% Completed | 2/5", "weights 40 %"),
+        ("Multi-thread loading pt checkpoint shards:  40% Completed | 2/5", "weights 40 %"),
+        ("Loading safetensors using Runai Model Streamer:  10% Completed | 3/30", "weights 10 %"),
+        ("(EngineCore_DP0 pid=7) Loading safetensors checkpoint shards: 100% Completed | 4/4", "weights 100 %"),
+        ("Capturing CUDA graphs (mixed prefill-decode, PIECEWISE):  40%|####", "graphs 40 %"),
+        ("Capturing decode CUDA graphs (FULL):  60%|######", "graphs 60 %"),
+        ("Capturing ACL graphs (decode, FULL):  80%|########", "graphs 80 %"),
+    ],
+)
+def test_progress_bars_of_several_loaders(bar: str, stage: str) -> None:
+    assert stages(f"\r{bar}".encode(), size=16)[-1] == stage
+
+
+def test_bars_of_workers_that_load_at_once_show_the_furthest_and_never_go_back() -> None:
+    def bar(percent: int) -> str:
+        return f"\rLoading safetensors checkpoint shards: {percent:3}% Completed | {percent}/100"
+
+    data = "".join(bar(percent) for percent in (10, 0, 10, 30, 20, 30, 60)) + "\n"
+    assert stages(data.encode(), size=len(bar(0))) == ["weights 10 %", "weights 30 %", "weights 60 %"]
+
+
 def test_a_stage_never_goes_back() -> None:
     reader = StageReader()
     reader.feed("INFO: Available KV cache memory: 1 GiB")
@@ -129,6 +197,26 @@ def test_prefixes() -> None:
     assert uvicorn is not None
     assert (uvicorn.process, uvicorn.message) == ("", "Application startup complete.")
     assert prefix_of('  File "x.py", line 3, in f') is None
+
+
+@pytest.mark.parametrize(
+    ("line", "process", "pid", "place"),
+    [
+        ("INFO 11-30 13:22:15 [core.py:58] text", "", None, "core.py:58"),
+        ("INFO 11-30 13:22:15 core.py:58] text", "", None, "core.py:58"),
+        ("WARNING 11-30 13:22:15 [v1/engine/core.py:58] text", "", None, "v1/engine/core.py:58"),
+        ("(VllmWorker rank=3 pid=77) ERROR 11-30 13:22:15 [x.py:1] text", "VllmWorker rank=3", 77, "x.py:1"),
+        ("(EngineCore_0 pid=77) ERROR 11-30 13:22:15 [x.py:1] text", "EngineCore_0", 77, "x.py:1"),
+        ("(Worker_DP0_TP1_EP1 pid=77) INFO 11-30 13:22:15 [x.py:1] text", "Worker_DP0_TP1_EP1", 77, "x.py:1"),
+        ("(ApiServer_2 pid=77) INFO:     text", "ApiServer_2", 77, ""),
+        ("CRITICAL 11-30 13:22:15 text", "", None, ""),
+    ],
+)
+def test_prefixes_of_old_and_new_versions(line: str, process: str, pid: int | None, place: str) -> None:
+    found = prefix_of(line)
+    assert found is not None
+    assert (found.process, found.pid, found.place, found.message) == (process, pid, place, "text")
+    assert is_of(line, frozenset({77}), None) is (True if pid else None)
 
 
 def test_times_take_the_year_that_is_nearest() -> None:
@@ -169,23 +257,6 @@ def test_severity(line: str, expected: str) -> None:
     assert severity(line) == expected
 
 
-def test_throughput_lines_in_captured_logs() -> None:
-    found = [throughput_of(line) for line in log("plain_startup.log").split("\n")]
-    lines = [one for one in found if one]
-    assert lines
-    assert all(one.engine == 0 and one.kv_usage is not None for one in lines)
-    ascend = throughput_of(
-        "(APIServer pid=9) INFO 11-30 13:22:15 [loggers.py:1] Engine 017: Avg prompt throughput: 12.5 tokens/s, "
-        "Avg generation throughput: 470.0 tokens/s, Running: 6 reqs, Waiting: 2 reqs, Deferred: 1 reqs, "
-        "GPU KV cache usage: 41.5%, Prefix cache hit rate: 0.0%"
-    )
-    assert ascend is not None
-    assert (ascend.engine, ascend.running, ascend.waiting, ascend.deferred) == (17, 6, 2, 1)
-    assert ascend.generation_tokens_per_s == 470.0
-    assert ascend.kv_usage == pytest.approx(0.415)
-    assert throughput_of("Engine 000: nothing") is None
-
-
 LINES = [line for path in sorted((DATA / "vllm").glob("*.log")) for line in path.read_text().split("\n")][::7]
 
 
@@ -193,6 +264,5 @@ LINES = [line for path in sorted((DATA / "vllm").glob("*.log")) for line in path
 def test_no_line_raises(line: str, near: float) -> None:
     prefix_of(line)
     stamp_of(line, near)
-    throughput_of(line)
     assert severity(line) in ("error", "warning", "")
     StageReader().feed(line)

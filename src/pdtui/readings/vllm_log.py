@@ -1,4 +1,4 @@
-"""Lines of a vLLM server's log: where and when, how bad, which start-up milestone, how much throughput.
+"""Lines of a vLLM server's log: where and when, how bad, which start-up milestone.
 
 Wording: the sources of vLLM and vLLM-Ascend, and captured start-up logs.
 Lines come cleaned, without their newline.
@@ -16,8 +16,9 @@ Severity = Literal["error", "warning", ""]
 _PREFIX = re.compile(
     r"(?:\((?P<process>[^()]{1,60}?)(?: pid=(?P<pid>\d{1,9}))?\) )?"
     r"(?P<level>DEBUG|INFO|WARNING|ERROR|CRITICAL|FATAL)(?: (?P<date>\d\d-\d\d) (?P<time>\d\d:\d\d:\d\d)"
-    r"(?: \[(?P<place>[^\]]{1,80})\])?|:\s+)"
+    r"(?: \[(?P<place>[^\]]{1,80})\]| (?P<old_place>[\w./-]{1,80}:\d{1,6})\])?|:\s+)"
 )
+"""Since version 0.8 the place stands in brackets; before, only one closed it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,15 +40,13 @@ def prefix_of(line: str) -> LogPrefix | None:
     if match is None:
         return None
     pid = int(match["pid"]) if match["pid"] else None
-    return LogPrefix(
-        match["level"], match["process"] or "", pid, match["place"] or "", line[match.end() :].lstrip()
-    )
+    place = match["place"] or match["old_place"] or ""
+    return LogPrefix(match["level"], match["process"] or "", pid, place, line[match.end() :].lstrip())
 
 
-_WRITER = re.compile(r"\((?P<process>[A-Za-z][\w.-]{0,60})(?: pid=(?P<pid>\d{1,9}))?\) ")
-_WRITER_WITHIN = re.compile(
-    r"\((?P<process>[A-Za-z][\w.-]{0,60}) pid=(?P<pid>\d{1,9})\) (?:DEBUG|INFO|WARNING|ERROR|CRITICAL) "
-)
+_NAME = r"\((?P<process>[A-Za-z][\w.-]{0,60})(?: rank=\d{1,6})?"
+_WRITER = re.compile(_NAME + r"(?: pid=(?P<pid>\d{1,9}))?\) ")
+_WRITER_WITHIN = re.compile(_NAME + r" pid=(?P<pid>\d{1,9})\) (?:DEBUG|INFO|WARNING|ERROR|CRITICAL) ")
 """Behind a progress bar that was not ended before another process wrote."""
 _DP_RANK = re.compile(r"_DP(\d{1,6})(?:_|$)")
 
@@ -136,8 +135,12 @@ def _milestones() -> tuple[_Milestone, ...]:
         ),
         (5, r"Initializing a V1 LLM engine", "engine"),
         (6, r"Starting to load model", "weights"),
-        (7, r"Loading safetensors checkpoint shards:\s+(\d{1,3})%", "weights {} %"),
-        (7, r"Loading (?:pt|bin) checkpoint shards:\s+(\d{1,3})%", "weights {} %"),
+        (
+            7,
+            r"(?:Loading \w+ checkpoint shards|Multi-thread loading (?:\w+ checkpoint )?shards"
+            r"|Loading safetensors using [\w ]{1,40}):\s+(\d{1,3})%",
+            "weights {} %",
+        ),
         (8, r"Loading weights took", "weights 100 %"),
         (9, r"Loading drafter model", "drafter"),
         (10, r"Loading model weights took|Model loading took", "weights loaded"),
@@ -148,7 +151,7 @@ def _milestones() -> tuple[_Milestone, ...]:
             "KV link",
         ),
         (13, r"Compile and warming up model", "warming up"),
-        (14, r"Capturing (?:\w+ )?graphs?\b.*?(\d{1,3})%", "graphs {} %"),
+        (14, r"Capturing (?:[\w-]+ ){0,4}graphs?\b.*?(\d{1,3})%", "graphs {} %"),
         (15, r"Graph capturing finished", "graphs 100 %"),
         (16, r"init engine \(profile", "engine ready"),
         (
@@ -233,44 +236,3 @@ _PERCENT = re.compile(r" (\d{1,3}) %$")
 def stage_step(stage: str) -> int:
     """Return how far a stage of `StageReader` is, for ordering; 0 for words that are none."""
     return _STEPS.get(_PERCENT.sub("", stage), 0)
-
-
-_THROUGHPUT = re.compile(
-    r"Engine (?P<engine>\d{1,6}): Avg prompt throughput: (?P<prompt>[\d.]{1,20}) tokens/s, "
-    r"Avg generation throughput: (?P<generation>[\d.]{1,20}) tokens/s, "
-    r"Running: (?P<running>\d{1,9}) reqs, Waiting: (?P<waiting>\d{1,9}) reqs"
-    r"(?:, Deferred: (?P<deferred>\d{1,9}) reqs)?(?:.*?KV cache usage: (?P<kv>[\d.]{1,20})%)?"
-)
-
-
-@dataclass(frozen=True, slots=True)
-class Throughput:
-    """The line that a server logs every ten seconds while it works."""
-
-    engine: int
-    prompt_tokens_per_s: float
-    generation_tokens_per_s: float
-    running: int
-    waiting: int
-    deferred: int | None
-    kv_usage: float | None
-    """0 to 1."""
-
-
-def throughput_of(line: str) -> Throughput | None:
-    """Return what a throughput line says; None for any other line."""
-    match = _THROUGHPUT.search(line)
-    if match is None:
-        return None
-    try:
-        return Throughput(
-            int(match["engine"]),
-            float(match["prompt"]),
-            float(match["generation"]),
-            int(match["running"]),
-            int(match["waiting"]),
-            int(match["deferred"]) if match["deferred"] else None,
-            float(match["kv"]) / 100 if match["kv"] else None,
-        )
-    except ValueError:
-        return None
