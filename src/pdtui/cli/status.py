@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import shutil
+import sys
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict
 from pathlib import Path
@@ -12,36 +14,15 @@ import click
 
 from pdtui.cli.live import SETTLE, clock_time, with_fleet
 from pdtui.cli.output import columns, print_json
+from pdtui.cli.rank_table import rank_table
 from pdtui.fleet.fleet import Fleet
 from pdtui.fleet.leases import lease_words
 from pdtui.fleet.serving import is_serving
-from pdtui.fleet.snapshot import (
-    WRONG_STATES,
-    NodeState,
-    NodeStatus,
-    NpuStatus,
-    RankState,
-    RankStatus,
-    Snapshot,
-)
-from pdtui.fleet.store import exit_words
+from pdtui.fleet.snapshot import NodeState, NodeStatus, NpuStatus, RankState, RankStatus, Snapshot
 from pdtui.fleet.targets import in_short
 from pdtui.readings.verdict import Verdict
 
 FINE = frozenset({Verdict.HEALTHY, Verdict.NA})
-_ORDER = (
-    RankState.FAILED,
-    RankState.STALLED,
-    RankState.UNHEALTHY,
-    RankState.LOST,
-    RankState.UNMANAGED,
-    RankState.UNKEPT,
-    RankState.STOPPING,
-    RankState.STARTING,
-    RankState.UNKNOWN,
-    RankState.STOPPED,
-    RankState.READY,
-)
 
 
 @click.command("status")
@@ -55,11 +36,18 @@ _ORDER = (
     metavar="SECONDS",
     help="How long nodes may take for their first answers.",
 )
-def command(file: Path, as_json: bool, wait: float) -> int:
+@click.option(
+    "--over",
+    type=click.FloatRange(min=0),
+    default=0.0,
+    metavar="SECONDS",
+    help="How long to read metrics first, every 5 s: tokens/s, TTFT, TPOT and alarms need several readings.",
+)
+def command(file: Path, as_json: bool, wait: float, over: float) -> int:
     """Print nodes, NPUs and ranks of FILE as they are now.
 
     Exit status: 1 when something is not healthy: a node that cannot be reached, an NPU that is not healthy, a
-    rank that is not ready.
+    rank that is not ready, or one whose metrics say that it does not do its part (an alarm that is an error).
     """
 
     async def work(fleet: Fleet) -> int:
@@ -69,12 +57,14 @@ def command(file: Path, as_json: bool, wait: float) -> int:
                 if there := [node.name for node in fleet.snapshot.nodes if node.state is NodeState.CONNECTED]:
                     await fleet.poll_now(there, hanging=False)
                 await _diagnosed(fleet)
+        await asyncio.sleep(over)
         fleet.store.publish()
         snapshot = fleet.snapshot
         if as_json:
             print_json(as_dict(snapshot))
         else:
-            click.echo("\n".join(as_text(snapshot)))
+            width = shutil.get_terminal_size().columns if sys.stdout.isatty() else None
+            click.echo("\n".join(as_text(snapshot, npus=fleet.topology.has_npus, width=width)))
         return 0 if healthy(snapshot) else 1
 
     return with_fleet(file, work, read_only=True, wait=wait)
@@ -90,13 +80,14 @@ async def _diagnosed(fleet: Fleet) -> None:
 
 
 def healthy(snapshot: Snapshot) -> bool:
-    """Return whether every node is connected, every NPU healthy and every rank ready."""
+    """Return whether every node is connected, every NPU healthy and every rank ready and without an error."""
     return (
         all(
             node.state is NodeState.CONNECTED and not node.error and not node.tool_error for node in snapshot.nodes
         )
         and all(npu.verdict in FINE for node in snapshot.nodes for npu in node.npus)
         and all(rank.state is RankState.READY or _serves_by_hand(rank) for rank in snapshot.ranks)
+        and not any(alarm.severity == "error" for rank in snapshot.ranks for alarm in rank.alarms)
     )
 
 
@@ -173,6 +164,7 @@ def _rank(rank: RankStatus) -> dict[str, object]:
         "by": rank.by,
         "difference": list(rank.difference),
         "metrics": asdict(rank.metrics) if rank.metrics is not None else None,
+        "alarms": [asdict(alarm) for alarm in rank.alarms],
         "last_state": rank.last_state.value if rank.last_state is not None else None,
         "last_start_s": rank.last_start_s,
         "observed_at": rank.observed_at,
@@ -181,8 +173,11 @@ def _rank(rank: RankStatus) -> dict[str, object]:
     }
 
 
-def as_text(snapshot: Snapshot) -> list[str]:
-    """Return a snapshot as plain aligned lines, what is wrong first."""
+def as_text(snapshot: Snapshot, *, npus: bool = True, width: int | None = None) -> list[str]:
+    """Return a snapshot as plain aligned lines, what is wrong first.
+
+    `npus`: the cluster has any; `width`: cells of the terminal, None without one.
+    """
     serving = snapshot.serving
     since = f" since {clock_time(serving.since)}" if serving.since is not None else ""
     lines = [
@@ -196,30 +191,45 @@ def as_text(snapshot: Snapshot) -> list[str]:
     elif snapshot.file_changed:
         lines.append("the file has changed on disk since it was loaded")
     lines += [f"in other hands: {lease_words(lease, snapshot.made_at)}" for lease in snapshot.leases]
-    lines += ["", *columns(("NODE", "HOST", "STATE", "NPUS", "HBM", "MAX C", "NOTE"), _node_rows(snapshot.nodes))]
-    npus = list(_npu_rows(snapshot.nodes))
+    nodes = sorted(snapshot.nodes, key=lambda node: node.state is NodeState.CONNECTED)
     if npus:
-        lines += ["", *columns(("NPU", "VERDICT", "RANK", "WHY"), npus)]
+        lines += ["", *columns(("NODE", "HOST", "STATE", "NPUS", "HBM", "MAX C", "NOTE"), _node_rows(nodes))]
+    else:
+        lines += [
+            "",
+            *columns(("NODE", "HOST", "STATE", "READY", "NOTE"), _plain_node_rows(nodes, snapshot.ranks)),
+        ]
+    unwell = list(_npu_rows(snapshot.nodes))
+    if unwell:
+        lines += ["", *columns(("NPU", "VERDICT", "RANK", "WHY"), unwell)]
     foreign = list(_foreign_rows(snapshot.nodes))
     if foreign:
-        heads = (
-            "NOT OF THIS CLUSTER",
-            "NODE",
-            "USER",
-            "SINCE",
-            "NPUS",
-            "HBM",
-            "PORTS",
-            "IN THE PLACE OF",
-            "COMMAND",
-        )
+        heads = ["NOT OF THIS CLUSTER", "NODE", "USER", "SINCE", "PORTS", "IN THE PLACE OF", "COMMAND"]
+        if npus:
+            heads[4:4] = _OF_NPUS
+        else:
+            foreign = [(*row[:4], *row[4 + len(_OF_NPUS) :]) for row in foreign]
         lines += ["", *columns(heads, foreign)]
-    lines += ["", *columns(("RANK", "NODE", "STATE", "SINCE", "PID", "NOTE"), _rank_rows(snapshot.ranks))]
-    return lines
+    return [*lines, "", *rank_table(snapshot.ranks, width)]
+
+
+_OF_NPUS = ("NPUS", "HBM")
+
+
+def _plain_node_rows(nodes: Sequence[NodeStatus], ranks: Sequence[RankStatus]) -> Iterable[Sequence[str]]:
+    """Return the nodes of a cluster without NPUs."""
+    for node in nodes:
+        here = [is_serving(rank) for rank in ranks if rank.node == node.name]
+        ready = f"{sum(here)}/{len(here)}" if here else "-"
+        yield node.name, node.host, node.state.value, ready, _node_note(node)
+
+
+def _node_note(node: NodeStatus) -> str:
+    return "; ".join(node.error.splitlines()) or node.tool_error or _conditions(node)
 
 
 def _node_rows(nodes: Sequence[NodeStatus]) -> Iterable[Sequence[str]]:
-    for node in sorted(nodes, key=lambda node: node.state is NodeState.CONNECTED):
+    for node in nodes:
         fine = sum(npu.verdict in FINE for npu in node.npus)
         used = [(npu.hbm_used_mb, npu.hbm_total_mb) for npu in node.npus]
         known = [(part, whole) for part, whole in used if part is not None and whole]
@@ -231,7 +241,7 @@ def _node_rows(nodes: Sequence[NodeStatus]) -> Iterable[Sequence[str]]:
             f"{fine}/{len(node.npus)} ok" if node.npus else "-",
             f"{100 * sum(p for p, _ in known) // sum(w for _, w in known)} %" if known else "-",
             f"{max(hot):.0f}" if hot else "-",
-            "; ".join(node.error.splitlines()) or node.tool_error or _conditions(node),
+            _node_note(node),
         )
 
 
@@ -294,31 +304,3 @@ def _foreign_rows(nodes: Sequence[NodeStatus]) -> Iterable[Sequence[str]]:
                 left.rank or "-",
                 "HBM without an owner",
             )
-
-
-def _rank_rows(ranks: Sequence[RankStatus]) -> Iterable[Sequence[str]]:
-    for rank in sorted(ranks, key=lambda rank: _ORDER.index(rank.state)):
-        pid = str(rank.pid) if rank.pid is not None else "-"
-        yield rank.id, rank.node, rank.state.value, clock_time(rank.since or None), pid, rank_note(rank)
-
-
-def rank_note(rank: RankStatus) -> str:
-    """Return what there is to say about a rank besides its state."""
-    notes: list[str] = []
-    if rank.state is RankState.FAILED and rank.exit_status is not None:
-        notes.append(exit_words(rank.exit_status))
-    if rank.state is RankState.LOST and rank.last_state is not None:
-        notes.append(f"was {rank.last_state}")
-    if rank.stage:
-        notes.append(rank.stage)
-    if rank.state not in (RankState.READY, RankState.STARTING) and rank.health:
-        notes.append(f"/health {rank.health}")
-    if rank.state in WRONG_STATES and rank.diagnosis is not None:
-        notes.append(rank.diagnosis.summary)
-    if rank.state is RankState.UNMANAGED:
-        notes.append(f"started by hand{f' by {rank.by}' if rank.by else ''}")
-        notes += [rank.log_note] if rank.log_note else []
-    notes.extend(rank.flags)
-    if rank.difference:
-        notes.append("; ".join(rank.difference))
-    return ", ".join(notes)

@@ -49,9 +49,9 @@ def metrics_rows(
     rows += figure(
         S.metric_generation, _count(metrics.generation_tokens_per_s), lambda one: one.generation_tokens_per_s
     )
-    rows += figure(S.metric_ttft, _mean(metrics.ttft_s, metrics.ttft_at, metrics, now), lambda one: one.ttft_s)
+    rows += figure(S.metric_ttft, _mean(metrics.ttft_s, metrics.ttft_at, metrics, now), _new_ttft)
     if rank.role is Role.DECODE:
-        rows += figure(S.metric_tpot, _mean(metrics.tpot_s, metrics.tpot_at, metrics, now), lambda one: one.tpot_s)
+        rows += figure(S.metric_tpot, _mean(metrics.tpot_s, metrics.tpot_at, metrics, now), _new_tpot)
     rows += figure(S.metric_acceptance, _acceptance(metrics), lambda one: one.acceptance, 1.0)
     rows += figure(S.metric_preemptions, _preemptions(metrics), lambda one: one.preempted)
     if rank.role is Role.DECODE:
@@ -62,6 +62,15 @@ def metrics_rows(
     if len(shown) > 1:
         rows += _row(S.metric_history, duration(shown[-1].observed_at - shown[0].observed_at), "dim")
     return rows
+
+
+def _new_ttft(metrics: RankMetrics) -> float | None:
+    """Return a mean only where the reading had one of its own."""
+    return metrics.ttft_s if metrics.ttft_at in (None, metrics.observed_at) else None
+
+
+def _new_tpot(metrics: RankMetrics) -> float | None:
+    return metrics.tpot_s if metrics.tpot_at in (None, metrics.observed_at) else None
 
 
 def _row(label: str, value: str, style: str = "text") -> list[Row]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
+from typing import Literal
 
 from pdtui.fleet.snapshot import GroupStatus, Headline, NodeState, NodeStatus, RankState, RankStatus
 from pdtui.fleet.targets import in_short
@@ -21,9 +22,11 @@ def make_headline(
         or _no_container(nodes, ranks)
         or _sick_rank(ranks)
         or _failed_npu(nodes)
+        or _alarm(ranks, "error")
         or _foreign(nodes, ranks)
         or _unmanaged(ranks)
         or _unreachable_node(nodes, ranks)
+        or _alarm(ranks, "warning")
         or _weak_npu(nodes)
         or _condition(nodes)
     )
@@ -185,6 +188,17 @@ def _sick_rank(ranks: Sequence[RankStatus]) -> Headline | None:
 
 def _diagnosed(rank: RankStatus) -> str:
     return f". {rank.diagnosis.summary}" if rank.diagnosis is not None and rank.diagnosis.summary else ""
+
+
+def _alarm(ranks: Sequence[RankStatus], severity: Literal["warning", "error"]) -> Headline | None:
+    """Return what the metrics of ranks that answer say is wrong: the first, and how many have the same."""
+    found = [(rank, alarm) for rank in ranks for alarm in rank.alarms if alarm.severity == severity]
+    if not found:
+        return None
+    first, alarm = min(found, key=lambda pair: pair[1].since)
+    same = [rank.id for rank, other in found if other.id == alarm.id and rank is not first]
+    more = f" (and {in_short(same)})" if same else ""
+    return Headline(f"{first.id} {alarm.message}{more}", first.id, severity)
 
 
 def _failed_npu(nodes: Sequence[NodeStatus]) -> Headline | None:

@@ -163,10 +163,11 @@ class MainScreen(TextKeys):
             self.open_tab("reasons")
 
     def _show_cause(self, rank: str) -> None:
-        """Show the line of a rank's log that explains it, where its log is on the screen."""
+        """Show the line of a rank's log that explains it, or the figures, where the detail is on the screen."""
         line = cause_line(self.snapshot, rank)
+        status = self.snapshot.rank(rank)
         if "detail" in self.areas_shown:
-            self.open_tab("log")
+            self.open_tab("metrics" if status is not None and status.alarms and not line else "log")
         if line:
             self.log_view.seek(rank, line)
 
