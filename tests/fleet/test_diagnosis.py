@@ -49,13 +49,13 @@ def one(texts: Sequence[LogLine], status: int | None = 1, rank: str = "decode/0"
 @pytest.mark.parametrize(
     ("name", "signature", "words"),
     [
-        ("fail/api_port_in_use.log", "api-port-in-use", "API port"),
+        ("fail/api_port_in_use.log", "api-port-in-use", "API port 7100 is taken"),
         ("fail/ascend_connector_upstream.log", "unsupported-connector", "MooncakeConnectorV1"),
         ("fail/dp_rank_out_of_range.log", "dp-rank-range", "DP rank 2"),
-        ("fail/json_trailing_comma.log", "json-argument", "--kv-transfer-config"),
-        ("fail/kv_cache_too_small.log", "kv-cache-too-small", "KV cache"),
-        ("fail/kv_role_bad.log", "json-argument", "--kv-transfer-config"),
-        ("fail/max_model_len_too_big.log", "max-model-len", "40000"),
+        ("fail/json_trailing_comma.log", "json-argument", "Invalid JSON: trailing comma at line 1 column 138"),
+        ("fail/kv_cache_too_small.log", "kv-cache-too-small", "1792 tokens fit, max-model-len is 4096"),
+        ("fail/kv_role_bad.log", "json-argument", "kv_role: Input should be 'kv_producer'"),
+        ("fail/max_model_len_too_big.log", "max-model-len", "40000 is more than the model can take: 4096"),
         ("fail/model_path_missing.log", "model-path", "/path_to_weight/DeepSeek-r1_w8a8_mtp"),
         ("fail/quantization_ascend.log", "unknown-quantization", "ascend"),
         ("fail/unknown_flag.log", "unknown-flag", "--enable-expert-paralel"),
@@ -71,6 +71,29 @@ def test_captured_failures_are_explained_with_their_line_and_a_remedy(
     assert result.line
     assert result.remedy
     assert result.first_cause == ""
+
+
+@pytest.mark.parametrize(
+    ("name", "signature", "words"),
+    [
+        ("ep-p-rank0.log", "gloo-peer", "it lost its group"),
+        ("fail/dp_rank1_alone.log", "told-to-end", "somebody else told it to end (SIGTERM)"),
+        ("plain_startup.log", "told-to-end", "somebody else told it to end (SIGTERM)"),
+        ("fail/dp_address_not_local.log", "", "exit status 1, no error in the log"),
+        ("pd_decode_startup.log", "", "exit status 1, no error in the log"),
+    ],
+)
+def test_of_other_captured_ends_it_is_said_what_can_be(name: str, signature: str, words: str) -> None:
+    result = one(file(name))
+    assert (result.signature, result.summary) == (signature, words)
+
+
+def test_what_is_no_reason_for_an_end_hides_none() -> None:
+    expired = at(1, "Force freed expired request: cmpl-1", "WARNING")
+    assert one(lines(expired), status=-9).summary.startswith("killed by SIGKILL")
+    known = one(lines(expired, at(2, "EngineCore failed to start."), at(3, "ValueError: no such thing")))
+    assert known.summary == "ValueError: no such thing"
+    assert one(lines(expired)).signature == "kv-expired"
 
 
 def test_what_a_refused_value_is_stands_in_the_line() -> None:

@@ -61,6 +61,19 @@ EXAMPLES: dict[str, tuple[str, str]] = {
         "ValueError: Free memory on device npu:0 (12.1/60.9 GiB) on startup is less than desired GPU memory",
         "12.1 of 60.9",
     ),
+    "host-memory-taken": (
+        "ValueError: Available memory on node 0 (1.02/23.4 GiB) on startup is less than desired CPU memory",
+        "1.02 of 23.4",
+    ),
+    "kv-late": (
+        "(W pid=1) ERROR 11-30 12:00:00 [p.py:1] Potentially invalid KV blocks for unrecognized request cmpl-1 "
+        "were retrieved by a decode worker. They may have expired.",
+        "wrong text",
+    ),
+    "told-to-end": (
+        "(EngineCore pid=1) INFO 11-30 12:00:00 [c.py:1] [shutdown] EngineCore: trigger received signal=SIGTERM",
+        "SIGTERM",
+    ),
     "kv-cache-too-small": ("ValueError: No available memory for the cache blocks. Try", "KV cache"),
     "hccl-buffer": ("RuntimeError: HCCL_BUFFSIZE is too small, at least 512 is required", "HCCL_BUFFSIZE"),
     "mte-range": ("RuntimeError: The DDR address of the MTE instruction is out of range", "memory"),
@@ -158,7 +171,78 @@ def test_each_example_is_recognised_and_put_in_words(name: str) -> None:
     ],
 )
 def test_a_server_that_starts_well_has_no_known_trouble(name: str) -> None:
-    assert [line for line in log(name).split("\n") if match_line(line)] == []
+    found = [known for line in log(name).split("\n") if (known := match_line(line))]
+    assert {signature.id for signature, _ in found} <= {"told-to-end"}
+
+
+MORE: list[tuple[str, str, str]] = [
+    (
+        "zmq.error.ZMQError: Address already in use (addr='tcp://127.0.0.1:18601')",
+        "zmq-port-in-use",
+        "a port of its group or of the KV link (18601) is taken",
+    ),
+    (
+        "torch.distributed.DistNetworkError: The server socket has failed to listen on any local network address. "
+        "port: 12321, useIpv6: false, code: -98, name: EADDRINUSE, message: address already in use",
+        "zmq-port-in-use",
+        "a port of its group or of the KV link (12321) is taken",
+    ),
+    (
+        "ValueError: The model's max seq len (40000) is larger than the maximum number of tokens that can be "
+        "stored in KV cache (12288). Try increasing `gpu_memory_utilization`",
+        "kv-cache-too-small",
+        "there is too little memory for the KV cache: 12288 tokens fit, max-model-len is 40000",
+    ),
+    (
+        "ValueError: No available memory for the cache blocks. Try",
+        "kv-cache-too-small",
+        "there is too little memory for the KV cache",
+    ),
+    (
+        "OSError: /models/tiny does not appear to have a file named config.json. Checkout 'https://x' for files.",
+        "model-path",
+        "there is no model at /models/tiny on this node",
+    ),
+    (
+        "ValueError: Invalid repository ID or local directory specified: '/models/tiny'.",
+        "model-path",
+        "there is no model at /models/tiny on this node",
+    ),
+    (
+        "(Worker pid=1) WARNING 11-30 12:00:00 [b.py:1] Releasing expired KV blocks for request cmpl-1 which were "
+        "retrieved by 0 remote worker(s) before lease expired.",
+        "kv-expired",
+        "a decode rank never fetched its KV",
+    ),
+]
+
+
+@pytest.mark.parametrize(("line", "name", "words"), MORE)
+def test_the_same_trouble_in_other_words(line: str, name: str, words: str) -> None:
+    found = match_line(line)
+    assert found is not None
+    assert (found[0].id, found[0].words(found[1])) == (name, words)
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "nanobind: leaked 4 instances!",
+        ' - leaked type "triton._C.libtriton.ir.attribute"',
+        "nanobind: this is likely caused by a reference counting issue in the binding code.",
+        "/usr/lib/python3.11/multiprocessing/resource_tracker.py:254: UserWarning: resource_tracker: There appear "
+        "to be 1 leaked shared_memory objects to clean up at shutdown",
+        "  warnings.warn('resource_tracker: There appear to be %d '",
+        "Triton is installed, but doesn't include CPU backend. Disabling Triton.",
+        "(APIServer pid=1) WARNING 11-30 13:19:20 [system_utils.py:255] Found ulimit of 20000 and failed to "
+        "automatically increase with error current limit exceeds maximum limit. This can cause fd limit errors "
+        "like `OSError: [Errno 24] Too many open files`. Consider increasing with ulimit -n",
+        "(APIServer pid=1) WARNING 11-30 13:30:01 [system_utils.py:225] [shutdown] force killing sub process "
+        "VLLM::Worker_DP0_EP0 pid 25805",
+    ],
+)
+def test_noise_of_real_servers_says_nothing(line: str) -> None:
+    assert match_line(line) is None
 
 
 def test_wrapper_lines_say_nothing() -> None:

@@ -17,7 +17,7 @@ from pdtui.fleet.handle import LogLine
 from pdtui.fleet.logs import read_tail
 from pdtui.fleet.lost import lost_to, seen_since, stopped_mate
 from pdtui.fleet.snapshot import Condition, Diagnosis, NodeStatus, RankState, RankStatus
-from pdtui.readings.signature_table import Weight
+from pdtui.readings.signature_table import Signature, Weight
 from pdtui.readings.signatures import match_line
 from pdtui.readings.verdict import Reason, Verdict
 from pdtui.readings.vllm_log import prefix_of, severity, stamp_of
@@ -157,7 +157,8 @@ def _judge(
     for rank, end in exits.items():
         if end.gone_with:
             clues[rank] = [_swept(rank, end), *clues.get(rank, ())]
-        if not clues.get(rank) and end.status is not None and end.status < 0:
+        unexplained = all(clue.weight is Weight.NOTE for clue in clues.get(rank, ()))
+        if unexplained and end.status is not None and end.status < 0:
             clues[rank] = [_killed(rank, end)]
     for rank, (npu, reason) in sick.items():
         first = _first(clues, _group(rank))
@@ -189,8 +190,8 @@ def _explain(
     rank: str, own: _Clue | None, first: _Clue | None, lines: Sequence[LogLine], end: RankExit
 ) -> Diagnosis:
     elsewhere = first is not None and first.rank != rank and (own is None or first.order < own.order)
-    if first is not None and elsewhere and first.weight is not Weight.CONSEQUENCE:
-        if own is None or own.weight in (Weight.CONSEQUENCE, Weight.BROKEN):
+    if first is not None and elsewhere and first.weight < Weight.CONSEQUENCE:
+        if own is None or own.weight is Weight.BROKEN or own.weight >= Weight.CONSEQUENCE:
             summary = f"lost its group: {first.rank}{' ' if first.signature == _KILLED else ': '}{first.summary}"
             return Diagnosis(summary, first.rank, first.line, first.signature, first.remedy)
         begun = "" if own.signature and own.signature == first.signature else first.rank
@@ -285,18 +286,36 @@ def _clues(rank: str, lines: Sequence[LogLine], atlas: Atlas, offset: float) -> 
             details = (
                 [after.text for after in lines[index + 1 : index + 3]] if _OPENS_LIST.search(line.text) else []
             )
-            summary = signature.words(atlas.named(rank, values))
+            summary = signature.words(atlas.named(rank, _completed(signature, values, details, atlas.plan, rank)))
             shown = _shown(line.text, details)
             clues.append(
                 _Clue(signature.weight, times[index], rank, shown, summary, signature.id, signature.remedy)
             )
-        elif broken is None and not clues and severity(line.text) == "error":
+        elif broken is None and severity(line.text) == "error" and not _says_what(clues):
             match = _EXCEPTION.match(_message(line.text))
             if match is not None and not _OPENS_LIST.search(line.text):
                 shown = _shown(line.text)
                 broken = _Clue(Weight.BROKEN, times[index], rank, shown, shown[:160])
-    explained = any(clue.weight is not Weight.CONSEQUENCE for clue in clues)
+    explained = any(clue.weight < Weight.CONSEQUENCE for clue in clues)
     return [broken, *clues] if broken is not None and not explained else clues
+
+
+def _says_what(clues: Iterable[_Clue]) -> bool:
+    """Return whether something is known about what failed, not only that something did."""
+    return any(clue.weight < Weight.HOLLOW for clue in clues)
+
+
+def _completed(
+    signature: Signature, values: Mapping[str, str], details: Sequence[str], plan: Plan, rank_id: str
+) -> Mapping[str, str]:
+    """Return a line's values, and what it leaves to the lines below it or to who knows where it stands."""
+    said = [line.partition(" [type=")[0].strip() for line in details if "For further information" not in line]
+    if any(said):
+        return {**values, "detail": ": ".join(part for part in said if part)}
+    rank = plan.by_id.get(rank_id)
+    if signature.id == "api-port-in-use" and rank is not None and "port" not in values:
+        return {**values, "port": str(rank.api_port)}
+    return values
 
 
 def _times(lines: Sequence[LogLine], offset: float) -> list[float]:

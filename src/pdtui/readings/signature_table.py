@@ -23,6 +23,10 @@ class Weight(IntEnum):
     """A peer did not answer: look there, unless nothing is wrong there."""
     CONSEQUENCE = 3
     """Follows from something else, here or on a peer."""
+    HOLLOW = 4
+    """Says that something failed, and nothing of what."""
+    NOTE = 5
+    """True, and no reason for an end: told when there is nothing else."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +43,7 @@ class Signature:
 
     def values(self, match: re.Match[str]) -> dict[str, str]:
         """Return what the pattern found by name; `port2` is another place for `port`."""
-        return {name.rstrip("2"): value for name, value in match.groupdict().items() if value}
+        return {name.rstrip("23"): value for name, value in match.groupdict().items() if value}
 
     def words(self, values: Mapping[str, str]) -> str:
         """Return the summary with these values in it."""
@@ -70,7 +74,8 @@ _PORTS = _make(
     ),
     (
         "zmq-port-in-use",
-        r"zmq\.error\.ZMQError: Address already in use(?: \(addr='tcp://(?P<host>[^']*?):(?P<port>\d+)'\))?",
+        r"zmq\.error\.ZMQError: Address already in use(?: \(addr='tcp://(?P<host>[^']*?):(?P<port>\d+)'\))?"
+        r"|failed to listen on any local network address\. port: (?P<port2>\d+).{0,80}EADDRINUSE",
         "a port of its group or of the KV link[ ({port})] is taken",
         "look the port up in the port map; a kv_port inside the transfer engine's range has to move, "
         "else find who holds it",
@@ -97,7 +102,7 @@ _ARGUMENTS = _make(
     (
         "json-argument",
         r"error: argument --(?P<arg>[\w-]+): (?:\d+ validation error|Value|invalid)",
-        "vLLM refuses the value of --{arg}",
+        "vLLM refuses the value of --{arg}[: {detail}]",
         "the lines below name the key; check the JSON in the file's args or kv section",
     ),
     (
@@ -147,21 +152,23 @@ _ARGUMENTS = _make(
     ),
     (
         "max-model-len",
-        r"max_model_len \((?P<len>\d+)\) is greater than the derived max_model_len",
-        "max-model-len {len} is more than the model can take",
+        r"max_model_len \((?P<len>\d+)\) is greater than the derived max_model_len"
+        r"(?: \(max_position_embeddings=(?P<limit>\d+))?",
+        "max-model-len {len} is more than the model can take[: {limit}]",
         "lower max-model-len",
     ),
     (
         "unknown-quantization",
         r"Unknown quantization method: (?P<name>\w+)",
         "this vLLM does not know quantization {name}",
-        "the Ascend plugin is not loaded: check the image and runtime.setup",
+        "the Ascend plugin is not loaded: check the image and runtime.setup; without NPUs leave quantization out",
     ),
     (
         "model-path",
         r"HFValidationError: Repo id must be .*?: '(?P<path>[^']{1,120})'"
-        r"|(?:Incorrect path_or_model_id|does not appear to have a file named config\.json|No such model): "
-        r"?'?(?P<path2>[^'\s]{0,120})",
+        r"|(?:OSError: |^)(?P<path2>\S{1,120}) does not appear to have a file named config\.json"
+        r"|(?:Incorrect path_or_model_id|No such model|Invalid repository ID or local directory specified): "
+        r"?'?(?P<path3>[^'\s]{0,120})",
         "there is no model at[ {path}] on this node",
         "check model.path, and that the disk with the weights is mounted here",
     ),
@@ -233,10 +240,23 @@ _MEMORY = _make(
     ),
     (
         "kv-cache-too-small",
-        r"No available memory for the cache blocks|KV cache is needed, which is larger"
+        r"No available memory for the cache blocks"
+        r"|max seq len \((?P<len>\d+)\), \([\d.]+ GiB KV cache is needed, which is larger than .{1,60} GiB\)"
+        r"(?:.{1,40}the estimated maximum model length is (?P<fits>\d+))?"
+        r"|max seq len \((?P<len2>\d+)\) is larger than the maximum number of tokens that can be stored in KV"
+        r" cache \((?P<fits2>\d+)\)"
+        r"|KV cache is needed, which is larger"
         r"|larger than the (?:maximum number of tokens that can be stored in KV cache|available KV cache memory)",
-        "there is too little memory for the KV cache",
-        "lower max-model-len or max-num-seqs, raise gpu-memory-utilization, or use more NPUs a rank",
+        "there is too little memory for the KV cache[: {fits} tokens fit, max-model-len is {len}]",
+        "lower max-model-len to what fits, raise gpu-memory-utilization (without NPUs kv-cache-memory-bytes), "
+        "or use more NPUs a rank",
+    ),
+    (
+        "host-memory-taken",
+        r"Available memory on node .{0,12}\((?P<free>[\d.]+)/(?P<total>[\d.]+) GiB\).{0,60} is less than",
+        "only {free} of {total} GiB of the host's memory are free",
+        "a leftover process holds memory; else lower kv-cache-memory-bytes or gpu-memory-utilization, which "
+        "counts the host's memory where there are no NPUs",
     ),
     (
         "hccl-buffer",
@@ -464,29 +484,10 @@ _PEERS = _make(
         "it cannot reach the proxy's metaserver",
         "check proxy.advertise and port, and http_proxy in the environment",
     ),
-    (
-        "kv-expired",
-        r"Force freed (?:expired )?request: (?P<request>[^\s.]+)",
-        "a decode rank never fetched its KV",
-        "check the decode rank and its queue",
-    ),
 )
 
 _CONSEQUENCES = _make(
     Weight.CONSEQUENCE,
-    ("engine-dead", r"EngineDeadError|EngineCore encountered an (?:issue|fatal error)", "its engine died", ""),
-    (
-        "engine-failed",
-        r"Engine core initialization failed|EngineCore failed to start|Engine process .{0,40}died",
-        "its engine did not start",
-        "",
-    ),
-    (
-        "worker-failed",
-        r"WorkerProc (?:hit an exception|failed to start|initialization failed)",
-        "a worker failed",
-        "",
-    ),
     (
         "gloo-peer",
         r"Gloo connectFullMesh failed|[Gg]loo.{0,160}[Cc]onnection (?:reset|closed|refused)"
@@ -504,6 +505,47 @@ _CONSEQUENCES = _make(
     ("kv-thread-failed", r"KV Cache sending/receiving thread failed to start", "its KV link did not start", ""),
     ("mooncake-failed", r"Initialize mooncake failed", "its KV pool client did not start", ""),
     ("thread-died", r"Exception in thread (?P<thread>\S+)", "one of its threads died", ""),
+)
+
+_HOLLOW = _make(
+    Weight.HOLLOW,
+    ("engine-dead", r"EngineDeadError|EngineCore encountered an (?:issue|fatal error)", "its engine died", ""),
+    (
+        "engine-failed",
+        r"Engine core initialization failed|EngineCore failed to start|Engine process .{0,40}died",
+        "its engine did not start",
+        "",
+    ),
+    (
+        "worker-failed",
+        r"WorkerProc (?:hit an exception|failed to start|initialization failed)",
+        "a worker failed",
+        "",
+    ),
+)
+
+_NOTES = _make(
+    Weight.NOTE,
+    (
+        "kv-late",
+        r"Potentially invalid KV blocks for unrecognized request (?P<request>[^\s.]+)",
+        "a decode rank fetched KV that had been given up: its answer may be wrong text",
+        "see why decode ranks are late: their queue, the KV link; kv_lease_duration in kv.extra is the lease",
+    ),
+    (
+        "kv-expired",
+        r"Force freed (?:expired )?request: (?P<request>[^\s.]+)"
+        r"|Releasing expired KV blocks for request (?P<request2>[^\s.]+)",
+        "a decode rank never fetched its KV",
+        "check the decode rank and its queue",
+    ),
+    (
+        "told-to-end",
+        r"\[shutdown\] EngineCore: trigger received signal=(?P<signal>SIG\w+)",
+        "somebody else told it to end ({signal})",
+        "",
+    ),
+    quiet=True,
 )
 
 _QUIET = _make(
@@ -527,5 +569,7 @@ SIGNATURES: tuple[Signature, ...] = (
     *_BROKEN,
     *_PEERS,
     *_CONSEQUENCES,
+    *_HOLLOW,
+    *_NOTES,
 )
 """All of them, in the order in which they are tried."""
