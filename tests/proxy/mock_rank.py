@@ -62,13 +62,17 @@ class MockRank:
         self.running = 0
         self.release = asyncio.Event()
         """Lets `hang` and `pause` go on."""
+        self.takes = asyncio.Event()
+        """Whether it takes the bodies that are announced to it (`Expect: 100-continue`)."""
+        self.takes.set()
+        self.announced = 0
         self.address: tuple[str, int] = ("127.0.0.1", 0)
         self._runner: web.AppRunner | None = None
 
     async def start(self) -> None:
         app = web.Application()
-        app.router.add_post("/v1/completions", self._serve)
-        app.router.add_post("/v1/chat/completions", self._serve)
+        app.router.add_post("/v1/completions", self._serve, expect_handler=self._take)
+        app.router.add_post("/v1/chat/completions", self._serve, expect_handler=self._take)
         app.router.add_get("/health", self._health)
         app.router.add_get("/v1/models", self._models)
         self._runner = web.AppRunner(app, handler_cancellation=True, access_log=None, shutdown_timeout=0.05)
@@ -91,6 +95,12 @@ class MockRank:
         return web.json_response(
             {"object": "list", "data": [{"id": "ds_r1", "max_model_len": 40000}]}, status=self.models_status
         )
+
+    async def _take(self, request: web.Request) -> None:
+        self.announced += 1
+        await self.takes.wait()
+        assert request.transport is not None
+        request.transport.write(b"HTTP/1.1 100 Continue\r\n\r\n")
 
     async def _serve(self, request: web.Request) -> web.StreamResponse:
         body = await request.json()

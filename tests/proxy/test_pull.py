@@ -76,6 +76,49 @@ async def test_max_completion_tokens_is_not_invented() -> None:
     assert "max_tokens" not in it.d[0].seen[0].body
 
 
+@pytest.mark.parametrize(
+    ("extra", "words"),
+    [
+        ({"n": 2}, "n above 1"),
+        ({"prompt": ["one", "two"]}, "several prompts"),
+        ({"prompt": [[1, 2], [3]]}, "several prompts"),
+        ({"prompt": None, "prompt_embeds": ["a", "b"]}, "several prompts"),
+        ({"use_beam_search": True}, "beam search"),
+    ],
+)
+async def test_what_would_need_several_transfers_is_refused_before_any_rank_sees_it(
+    extra: dict[str, Any], words: str
+) -> None:
+    async with rig() as it:
+        reply = await it.post(BODY | extra)
+    assert reply.status == 400
+    assert words in reply.json["error"]["message"]
+    assert it.p[0].seen == it.d[0].seen == []
+
+
+@pytest.mark.parametrize("extra", [{"n": 1}, {"prompt": ["one two three"]}, {"prompt": [1, 2, 3]}, {"best_of": 2}])
+async def test_one_sequence_is_served_however_it_is_written(extra: dict[str, Any]) -> None:
+    async with rig() as it:
+        reply = await it.post(BODY | extra)
+    assert reply.status == 200
+    assert it.d[0].seen[0].body["kv_transfer_params"] == it.p[0].handed[0]
+
+
+async def test_p_is_not_asked_for_what_nobody_reads_and_no_client_smuggles_parameters_in() -> None:
+    client = {"do_remote_prefill": True, "remote_block_ids": []}
+    body = BODY | {
+        "echo": True, "logprobs": 2, "prompt_logprobs": 1, "kv_transfer_params": client,
+        "vllm_xargs": {"kv_transfer_params": client, "other": 1},
+    }  # fmt: skip
+    async with rig() as it:
+        assert (await it.post(body)).status == 200
+    (p,), (d,) = it.p[0].seen, it.d[0].seen
+    assert not p.body.keys() & {"echo", "logprobs", "prompt_logprobs"}
+    assert p.body["vllm_xargs"] == d.body["vllm_xargs"] == {"other": 1}
+    assert (d.body["echo"], d.body["logprobs"], d.body["prompt_logprobs"]) == (True, 2, 1)
+    assert client not in (p.body["kv_transfer_params"], d.body["kv_transfer_params"])
+
+
 async def test_a_text_that_no_encoding_can_hold_arrives_as_it_was_sent() -> None:
     async with rig() as it:
         raw = b'{"model": "m", "prompt": "a \\ud800 \\u5b57", "max_tokens": 2}'
@@ -354,6 +397,52 @@ async def test_a_d_is_not_sent_a_pull_that_would_come_after_ps_lease() -> None:
     assert len(it.p[0].seen) == 2
     (d,) = it.d[1].seen
     assert d.body["kv_transfer_params"] == it.p[0].handed[1]
+
+
+@pytest.mark.parametrize("body", [STREAM, BODY])
+async def test_a_d_that_takes_the_connection_and_not_the_request_is_not_sent_it_after_ps_lease(
+    body: dict[str, Any],
+) -> None:
+    clock = ManualClock()
+    async with rig(1, 2, clock=clock, settings=ProxySettings(shutdown_s=0.05, lease_s=30.0)) as it:
+        it.d[0].takes.clear()
+        request = asyncio.create_task(it.post(body))
+        await eventually(lambda: it.d[0].announced)
+        await clock.advance(20.5)  # A third of a short lease is its margin.
+        reply = await request
+        it.d[0].takes.set()
+        await eventually(it.idle)
+    assert reply.text == TEXT
+    assert it.d[0].seen == []
+    assert [seen.body["kv_transfer_params"] for seen in it.d[1].seen] == [it.p[0].handed[1]]
+
+
+async def test_a_lease_that_no_d_took_in_time_is_a_502_that_says_so() -> None:
+    clock = ManualClock()
+    async with rig(1, 1, clock=clock, settings=ProxySettings(shutdown_s=0.05, lease_s=6.0)) as it:
+        it.d[0].takes.clear()
+        request = asyncio.create_task(it.post(BODY))
+        for times in (1, 2):
+            await eventually(lambda n=times: it.d[0].announced == n)  # type: ignore[misc]
+            await clock.advance(4.1)
+        reply = await request
+        it.d[0].takes.set()
+        assert (await it.post(BODY)).text == TEXT  # And nobody was put out for it.
+    assert reply.status == 502
+    assert "p0/0 does not keep the KV cache long enough to reach a decoder" in reply.json["error"]["message"]
+
+
+async def test_a_lease_that_d_renews_ends_no_request_that_waits_in_its_queue() -> None:
+    clock = ManualClock()
+    settings = ProxySettings(shutdown_s=0.05, lease_s=30.0, lease_renewed=True)
+    async with rig(1, 1, clock=clock, settings=settings) as it:
+        it.d[0].always = hang
+        request = asyncio.create_task(it.post(STREAM))
+        await eventually(lambda: it.d[0].running)
+        await clock.advance(200)
+        it.d[0].release.set()
+        assert (await request).text == TEXT
+    assert len(it.p[0].seen) == 1
 
 
 @pytest.mark.parametrize(("left", "status"), [(60.0, 200), (5.0, 502), (-1.0, 502)])

@@ -87,7 +87,6 @@ async def test_the_default_limit_of_a_completion_is_kept() -> None:
 @pytest.mark.parametrize(
     ("extra", "words"),
     [
-        ({"n": 2}, "several answers"),
         ({"prompt": [1, 2, 3]}, "its prompt is not one text"),
         ({"response_format": {"type": "json_object"}}, "bound to a grammar"),
         ({"tools": [{"type": "function"}]}, "to tools"),

@@ -111,6 +111,11 @@ EXAMPLES: dict[str, tuple[str, str]] = {
         "(E pid=1) ERROR 11-30 12:00:00 [c.py:1] Worker proc VllmWorker-0 died unexpectedly (exit code: -9)",
         "died",
     ),
+    "engine-vanished": (
+        "(APIServer pid=1) WARNING 11-30 12:00:00 [core_client.py:817] [shutdown] MPClient: engine core exited "
+        "unexpectedly; starting cleanup",
+        "without a word",
+    ),
     "hccl-connect": ("EI0006: Getting socket times out. Reason: the remote does not initiate", "peer"),
     "hccl-wait": ("RuntimeError: EI0002: The wait execution of the Notify register times out", "collective"),
     "roce-retries": ("[ERROR] error cqe status: 0xc", "RoCE"),

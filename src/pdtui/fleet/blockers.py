@@ -5,14 +5,14 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from pathlib import PurePath
 
 from pdtui.clock import Clock
 from pdtui.errors import AgentError, RemoteError
+from pdtui.fleet.holders import holder_words, is_left_behind, on_port
 from pdtui.fleet.intents import Blocker
 from pdtui.fleet.servers import DEVICES
 from pdtui.fleet.snapshot import ALIVE_STATES, NodeStatus, NpuStatus, RankState, RankStatus
-from pdtui.fleet.strangers import ALIVE, ANY_ADDRESS, IDLE_HBM, MATCH, Seen, Unmanaged, find_unmanaged, ports_of
+from pdtui.fleet.strangers import ALIVE, IDLE_HBM, MATCH, Seen, Unmanaged, find_unmanaged, ports_of
 from pdtui.readings.verdict import Verdict
 from pdtui.remote.interface import NodeLink
 from pdtui.remote.messages.processes import Listener, ProcessInfo
@@ -243,9 +243,7 @@ def _ports(
     taken: list[tuple[int, str, Listener, str]] = []
     listeners = (*seen.listeners, *_coming(rank, seen, tag))
     for port, use in ports_of(rank, plan):
-        for held in listeners:
-            if held.port != port or (held.address not in ANY_ADDRESS and held.address != rank.host):
-                continue
+        for held in on_port(listeners, rank, port):
             ours = held.rank[len(tag) :] if held.rank.startswith(tag) else ""
             owner = ours or (owners.get(held.pid, "") if held.pid is not None else "")
             owner = owner or next((name for name, one in by_hand.items() if _holds(one, held)), "")
@@ -254,7 +252,7 @@ def _ports(
             taken.append((port, use, held, owner))
             break
     if taken:  # One server holds all its ports: the first stands for the rest.
-        yield _port_blocker(rank, *taken[0], others=len(taken) - 1)
+        yield _port_blocker(rank, *taken[0], others=len(taken) - 1, seen=seen, cluster=topology.name)
 
 
 def _coming(rank: RankPlan, seen: Look, tag: str) -> Iterable[Listener]:
@@ -265,23 +263,21 @@ def _coming(rank: RankPlan, seen: Look, tag: str) -> Iterable[Listener]:
                 yield Listener(record.address, port, record.pid, "", f"{tag}{record.rank}")
 
 
-def _port_blocker(rank: RankPlan, port: int, use: str, held: Listener, owner: str, *, others: int) -> Blocker:
-    process = f"pid {held.pid}" if held.pid is not None else "another process"
-    what = f" ({_short(held.command)})" if held.command else ""
+def _port_blocker(
+    rank: RankPlan, port: int, use: str, held: Listener, owner: str, *, others: int, seen: Look, cluster: str
+) -> Blocker:
     more = f" ({others} more of its ports are taken)" if others else ""
     if owner:
-        who, remedy = f"{owner}, {process}", f"restart {owner}"
+        remedy = f"restart {owner}"
     elif held.rank:
-        cluster, _, other = held.rank.partition(":")
-        who = f"{other} of cluster {cluster}, {process}"
-        remedy = f"stop it with the file of {cluster}, or change the port in this one"
+        remedy = f"stop it with the file of {held.rank.partition(':')[0]}, or change the port in this one"
+    elif is_left_behind(held, seen.processes):
+        remedy = f"end it on {rank.node}: kill {held.pid}"
     else:
-        who = f"{process}{what}, not started here"
         remedy = "stop that process where it was started, or change the port in the file"
+    who = holder_words(held, cluster, owner, seen.processes)
     return Blocker(
-        f"port:{rank.node}:{port}",
-        f"{use} port {port} of {rank.id} on {rank.node} is held by {who}{more}",
-        remedy,
+        f"port:{rank.node}:{port}", f"{use} port {port} of {rank.id} on {rank.node} is held by {who}{more}", remedy
     )
 
 
@@ -298,11 +294,6 @@ def _unmanaged_blocker(rank: RankPlan, found: Unmanaged) -> Blocker:
         f"{rank.id} runs already on {rank.node}, started by hand: {pid}{user} is in its place",
         f"restart {rank.group} takes it over: it is stopped by its process tree, then started by pdtui",
     )
-
-
-def _short(command: str) -> str:
-    """Return the first words of a command line without folders: `python3 vllm serve`."""
-    return " ".join(PurePath(word).name for word in command.split()[:4])[:60]
 
 
 def _devices(rank: RankPlan, seen: Look, node: NodeStatus, by_hand: set[int]) -> Iterable[Blocker]:

@@ -49,6 +49,11 @@ class Crew:
     _next_start: dict[str, float] = field(default_factory=dict)
     """By node: when its next rank may be started, on the monotonic clock."""
 
+    @property
+    def what_is_freed(self) -> str:
+        """What a stop sees to be free: `processes, ports and HBM`; no HBM where there are no NPUs."""
+        return "processes, ports and HBM" if self.has_npus else "processes and ports"
+
     def watcher_of(self, rank_id: str) -> RankWatcher:
         """Return the watcher of a rank's node."""
         return self.watchers[self.store.ranks[rank_id].node]

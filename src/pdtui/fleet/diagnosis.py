@@ -9,18 +9,21 @@ import asyncio
 import re
 import signal
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from pdtui.clock import Clock
 from pdtui.errors import AgentError, AgentLost
 from pdtui.fleet.handle import LogLine
+from pdtui.fleet.holders import holder_words, on_port
 from pdtui.fleet.logs import read_tail
 from pdtui.fleet.lost import lost_to, seen_since, stopped_mate
 from pdtui.fleet.snapshot import Condition, Diagnosis, NodeStatus, RankState, RankStatus
+from pdtui.fleet.strangers import MATCH, ports_of
 from pdtui.readings.signature_table import Signature, Weight
 from pdtui.readings.signatures import match_line
 from pdtui.readings.verdict import Reason, Verdict
 from pdtui.readings.vllm_log import prefix_of, severity, stamp_of
+from pdtui.readings.without_npus import REMEDIES, SUMMARIES
 from pdtui.remote.interface import NodeLink
 from pdtui.remote.messages.ranks import GoneWith
 from pdtui.text import clean_line
@@ -65,6 +68,8 @@ class _Clue:
     summary: str
     signature: str = ""
     remedy: str = ""
+    port: int | None = None
+    """The port that the line is about."""
 
     @property
     def order(self) -> tuple[int, float]:
@@ -92,10 +97,23 @@ class Atlas:
                     named[key] = f"{device} of {rank.node}"
         if "port" in values and rank is not None:
             named["port"] = self._port(values.get("host", rank.host), rank, values["port"])
+        if (code := values.get("code", "")).lstrip("-").isdigit():
+            killed = f"killed by {_signal_name(-int(code))}"
+            named["code"] = killed if int(code) < 0 else f"exit code {code}"
         if "peer" in values:
             who = self.who(values["peer"])
             named["peer"] = f"{who} ({values['peer']})" if who else values["peer"]
         return named
+
+    def words(self, rank_id: str, signature: Signature, values: Mapping[str, str]) -> tuple[str, str]:
+        """Return what a known line of a rank says, and what to do next."""
+        rank = self.plan.by_id.get(rank_id)
+        summary, remedy = signature.words(self.named(rank_id, values)), signature.remedy
+        if rank is None or rank.devices:
+            return summary, remedy
+        if (other := SUMMARIES.get(signature.id)) is not None:
+            summary = replace(signature, summary=other).words(values)
+        return summary, REMEDIES.get(signature.id, remedy)
 
     def who(self, address: str) -> str:
         """Return the rank or NPU behind `host:port` or an address; empty when the plan cannot say."""
@@ -286,10 +304,21 @@ def _clues(rank: str, lines: Sequence[LogLine], atlas: Atlas, offset: float) -> 
             details = (
                 [after.text for after in lines[index + 1 : index + 3]] if _OPENS_LIST.search(line.text) else []
             )
-            summary = signature.words(atlas.named(rank, _completed(signature, values, details, atlas.plan, rank)))
+            summary, remedy = atlas.words(
+                rank, signature, _completed(signature, values, details, atlas.plan, rank)
+            )
             shown = _shown(line.text, details)
             clues.append(
-                _Clue(signature.weight, times[index], rank, shown, summary, signature.id, signature.remedy)
+                _Clue(
+                    signature.weight,
+                    times[index],
+                    rank,
+                    shown,
+                    summary,
+                    signature.id,
+                    remedy,
+                    int(values["port"]) if values.get("port", "").isdigit() else None,
+                )
             )
         elif broken is None and severity(line.text) == "error" and not _says_what(clues):
             match = _EXCEPTION.match(_message(line.text))
@@ -347,6 +376,9 @@ _PATIENCE = 3
 _PAUSE = 2.0
 _TAIL = 128 * 1024
 """Bytes of a log's end in which a cause is looked for."""
+_LOOK = 5.0
+"""Seconds that a node has to say who holds a port."""
+_PORT_TAKEN = frozenset({"api-port-in-use", "zmq-port-in-use"})
 _AT_ONCE = 8
 """Logs that are fetched at once over all nodes."""
 
@@ -367,12 +399,14 @@ class Diagnostician:
         nodes: Callable[[], Mapping[str, NodeStatus]] = dict,
         npus: Callable[[], Mapping[str, tuple[str, int]]] = dict,
         together: bool = False,
+        cluster: str = "",
     ) -> None:
         """`ranks` and `nodes`: as they are now; `npus`: addresses of NPUs.
 
         `together`: a group dies with any of its ranks (MoE).
         """
         self._together = together
+        self._cluster = cluster
         self._links = links
         self._plan = plan
         self._clock = clock
@@ -435,6 +469,8 @@ class Diagnostician:
         if asked_for is not None and not _explained(clues.get(rank_id, ()), asked_for.stopped_at or 0.0):
             return lost_to(asked_for, rank), True
         found = _judge(clues, tails, exits, sick).get(rank_id)
+        if found is not None and not found.first_cause:
+            found = await self._with_holder(rank, found, clues.get(rank_id, ()))
         alone = len(mates) == 1
         # A mate that was not asked yet, or that dies of the same, may hold the cause of an error like any other.
         settled = all(other.state in _WRONG or other.state in _ENDED for other in mates)
@@ -443,6 +479,28 @@ class Diagnostician:
         asked = seen_since(mates, (rank.ended or 0.0) if self._together else 0.0)
         certain = alone or found is None or (said and asked)
         return found, certain
+
+    async def _with_holder(self, rank: RankStatus, found: Diagnosis, clues: Iterable[_Clue]) -> Diagnosis:
+        """Say who holds the port that a rank could not have, if that is still to be seen."""
+        plan, agent = self._plan.by_id.get(rank.id), self._links[rank.node].rank_agent
+        if found.signature not in _PORT_TAKEN or plan is None or agent is None:
+            return found
+        said = next((clue.port for clue in clues if clue.signature == found.signature), None)
+        port = said or (plan.api_port if found.signature == "api-port-in-use" else None)
+        use = dict(ports_of(plan, self._plan)).get(port or 0)
+        if port is None or use is None:
+            return found
+        try:
+            async with self._clock.timeout(_LOOK):
+                listeners, processes = await asyncio.gather(agent.ports(), agent.processes(match=MATCH))
+        except (AgentError, TimeoutError):
+            return found
+        own = f"{self._cluster}:{rank.id}"
+        held = next((one for one in on_port(listeners, plan, port) if one.rank != own), None)
+        if held is None:
+            return replace(found, summary=f"its {use} port {port} was taken; nobody holds it any more")
+        who = holder_words(held, self._cluster, processes=processes)
+        return replace(found, summary=f"its {use} port {port} is held by {who}")
 
     async def _clues(
         self, tails: Mapping[str, Sequence[LogLine]], offsets: Mapping[str, float]

@@ -28,7 +28,7 @@ from pdtui.fleet.logs import LogBook, LogSource, log_source
 from pdtui.fleet.metering import Meters
 from pdtui.fleet.monitor import NpuMonitor
 from pdtui.fleet.ranks import RankWatcher
-from pdtui.fleet.serving import backend_states
+from pdtui.fleet.serving import backend_states, proxy_settings
 from pdtui.fleet.snapshot import OperationStatus, Snapshot
 from pdtui.fleet.stages import StageTails
 from pdtui.fleet.store import Store
@@ -137,6 +137,7 @@ class Fleet:
             nodes=lambda: self.store.nodes,
             npus=self._npu_addresses,
             together=self.topology.model.kind == "moe",
+            cluster=self.topology.name,
         )
         self._link_watchers = {
             name: LinkWatcher(link, self.store, self.topology.runtime, clock=self._clock)
@@ -355,7 +356,10 @@ class Fleet:
                 from pdtui.proxy.embedded import EmbeddedProxy
 
                 proxy = EmbeddedProxy(
-                    served_name=self.topology.model.served_name, resolver=self._resolve, clock=self._clock
+                    served_name=self.topology.model.served_name,
+                    resolver=self._resolve,
+                    clock=self._clock,
+                    settings=proxy_settings(self.topology),
                 )
                 await proxy.start()
                 self._proxy = proxy

@@ -54,6 +54,12 @@ class RankMemory:
     """What its metrics say is wrong."""
     diagnosis: Diagnosis | None = None
     diagnosed: bool = False
+    diagnosed_end: bool = False
+    """Its end was looked into, not only what came before."""
+    broken_start: bool = False
+    """It lives, and its log says that it will not come up."""
+    lost_process: bool = False
+    """One of its processes has ended since the last look."""
     last_start_s: float | None = None
     record: RankRecord | None = None
     unmanaged: Unmanaged | None = None
@@ -71,8 +77,11 @@ class RankMemory:
             self.run = run
             self.health, self.misses, self.stage, self.stage_since = "", 0, "", None
             self.was_ready = self.vouched = self.seen_starting = self.stalled = self.diagnosed = False
+            self.diagnosed_end = self.broken_start = False
             self.metrics = self.diagnosis = self.health_at = None
             self.alarms = ()
+        before = self.record if self.record is not None and record is not None else None
+        self.lost_process = bool(before and record and set(before.processes) - set(record.processes))
         self.record = record
         if not (self.alive or self.unmanaged):
             self.health_at = None
@@ -176,7 +185,7 @@ def state_of(memory: RankMemory, *, stopping: bool, warming: bool = False) -> Ra
     if memory.health.startswith(("4", "5")):
         return RankState.UNHEALTHY
     if not memory.was_ready:
-        return RankState.STARTING
+        return RankState.UNHEALTHY if memory.broken_start else RankState.STARTING
     return RankState.READY if memory.holds_on else RankState.UNHEALTHY
 
 

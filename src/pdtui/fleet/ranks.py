@@ -59,6 +59,10 @@ class Stages(Protocol):
         """Return whether the log says that start-up was completed."""
         ...
 
+    def is_broken(self, rank: str) -> bool:
+        """Return whether the log says that start-up will not be completed, although the server lives on."""
+        ...
+
     def forget(self, rank: str) -> None:
         """Stop reading."""
         ...
@@ -173,6 +177,11 @@ class RankWatcher:
         memory = self._memory.get(rank_id)
         return memory.record if memory is not None else None
 
+    def is_broken_start(self, rank_id: str) -> bool:
+        """Return whether a rank of ours lives and will not come up."""
+        memory = self._memory.get(rank_id)
+        return memory is not None and memory.alive and memory.broken_start
+
     def unmanaged(self, rank_id: str) -> Unmanaged | None:
         """Return the server in a rank's place that was started by hand, as last seen."""
         return self._lookout.unmanaged.get(rank_id)
@@ -271,6 +280,8 @@ class RankWatcher:
             return False
         if memory.state not in STEADY or memory.health != "200" or rank_id in self._stopping:
             return True
+        if memory.lost_process:  # A worker or an engine, perhaps: /health is told, or it will not answer.
+            return True
         return self._clock.monotonic() - self._health_at.get(rank_id, float("-inf")) >= HEALTH_INTERVAL
 
     def _take_records(self, records: Mapping[str, RankRecord], read_at: float) -> None:
@@ -342,6 +353,7 @@ class RankWatcher:
         self._stages.watch(rank, memory.record)
         memory.stage, memory.stage_since = self._stages.stage(rank.id), self._stages.since(rank.id)
         memory.was_ready = self._stages.was_ready(rank.id)
+        memory.broken_start = self._stages.is_broken(rank.id)
 
     def _note_stage_by_hand(self, rank: RankPlan, memory: RankMemory, found: Unmanaged) -> None:
         """Read how far a server is that was started by hand; its log may be others' too, and older than it."""
@@ -385,8 +397,9 @@ class RankWatcher:
             memory.last_start_s = round(now - (status.started or now), 1)
             status = replace(status, last_start_s=memory.last_start_s)
             self._on_ready(rank.id, memory.last_start_s)
-        if status.state in (RankState.FAILED, RankState.UNHEALTHY, RankState.STALLED) and not memory.diagnosed:
-            memory.diagnosed = True
+        ended = status.state is RankState.FAILED and not memory.diagnosed_end
+        if ended or (status.state in (RankState.UNHEALTHY, RankState.STALLED) and not memory.diagnosed):
+            memory.diagnosed, memory.diagnosed_end = True, ended
             task = asyncio.get_running_loop().create_task(self._find_cause(rank.id, status))
             self._diagnosing.add(task)
             task.add_done_callback(self._diagnosing.discard)
@@ -404,6 +417,7 @@ class RankWatcher:
         current = self._store.ranks.get(rank_id)
         if memory is None or current is None or diagnosis is None or memory.run != status.run:
             return
-        memory.diagnosis = diagnosis
+        known, memory.diagnosis = memory.diagnosis, diagnosis
         self._store.put_rank(replace(current, diagnosis=diagnosis))
-        self._store.event("error", rank_id, diagnosis.summary)
+        if known is None or known.summary != diagnosis.summary:
+            self._store.event("error", rank_id, diagnosis.summary)

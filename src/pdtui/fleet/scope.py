@@ -144,7 +144,7 @@ def describe(
         consequence=_consequence(scope, topology, plan, ranks, rolling=rolling),
         steps=_rolling_steps(scope, topology, plan, ranks, intent)
         if isinstance(intent, RestartRanks) and rolling
-        else _steps(scope, plan, alive, intent, broken, warm_up=topology.start.warm_up),
+        else _steps(scope, topology, plan, alive, intent, broken),
         blockers=tuple(blockers),
         leases=tuple(leases),
         needs_name=scope.needs_name,
@@ -254,7 +254,7 @@ def rolling_order(groups: Sequence[str], serving: Iterable[str]) -> tuple[str, .
 
 
 def _steps(
-    scope: Scope, plan: Plan, alive: Sequence[str], intent: Intent, broken: Sequence[str], *, warm_up: bool
+    scope: Scope, topology: Topology, plan: Plan, alive: Sequence[str], intent: Intent, broken: Sequence[str]
 ) -> tuple[str, ...]:
     steps: list[str] = []
     if isinstance(intent, StopRanks | RestartRanks):
@@ -268,13 +268,15 @@ def _steps(
             steps.append(
                 f"TERM to {_count(len(alive))} that run{'s' if len(alive) == 1 else ''}, KILL after {grace:.0f} s"
             )
-        steps.append(f"check that processes, {_ports(scope.ids, plan)} and HBM are free")
+        ports = _ports(scope.ids, plan)
+        freed = f"processes, {ports} and HBM" if topology.has_npus else f"processes and {ports}"
+        steps.append(f"check that {freed} are free")
     if scope.verb != "stop":
         if scope.verb == "start":
-            steps.append("check ports, devices and leftovers")
+            steps.append(f"check ports{', devices' if topology.has_npus else ''} and leftovers")
         first = ", rank 0 of a group first" if len(scope.ids) > 1 else ""
         steps.append(f"start {_count(len(scope.ids))}{first}")
-        warm = ", then send each a short completion" if warm_up else ""
+        warm = ", then send each a short completion" if topology.start.warm_up else ""
         steps.append(f"wait until /health answers 200{warm}")
     return tuple(steps)
 

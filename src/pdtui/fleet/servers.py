@@ -16,9 +16,17 @@ DEFAULT_PORT = 8000
 """Of `vllm serve` without `--port`."""
 
 DEVICES = "ASCEND_RT_VISIBLE_DEVICES"
+ENGINE = "VLLM::"
+"""The beginning of the titles that vLLM gives its engines and workers, in the place of a command line."""
+
 _MODULE = "vllm.entrypoints.openai.api_server"
 _SHARED = "lines with another's pid are left out, lines without one may be anybody's"
 _IDENTITY = ("--data-parallel-rank", "--data-parallel-address", "--data-parallel-rpc-port")
+
+
+def is_engine(info: ProcessInfo) -> bool:
+    """Return whether a process is an engine, worker or coordinator of a vLLM server."""
+    return bool(info.argv) and info.argv[0].startswith(ENGINE)
 
 
 def server_words(argv: Sequence[str]) -> tuple[str, ...]:

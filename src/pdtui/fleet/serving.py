@@ -7,7 +7,10 @@ from typing import Literal, TypeVar
 
 from pdtui.fleet.snapshot import RankState, RankStatus, ServingStatus
 from pdtui.proxy.interface import BackendState
+from pdtui.proxy.settings import ProxySettings
+from pdtui.topology.lease import shortest_kv_lease
 from pdtui.topology.model import Role, Topology
+from pdtui.topology.versions import release_of
 
 N = TypeVar("N", int, float)
 
@@ -16,6 +19,10 @@ _BY_HEALTH = (RankState.UNKEPT, RankState.UNMANAGED)
 
 _RECENT = 60.0
 """Seconds for which the time of the last requests says how requests fare now."""
+
+_RENEWED = (0, 32, 0)
+"""The vLLM from which on a decode rank is known to renew the lease of what waits in its queue: NixlConnector's
+heartbeats, read in its source."""
 
 ServingWord = Literal["SERVING", "DEGRADED", "DOWN", "STARTING", "STOPPED", "UNKNOWN"]
 
@@ -52,6 +59,14 @@ def backend_states(topology: Topology, ranks: Iterable[RankStatus]) -> tuple[Bac
             usable=rank.id in usable and rank.state is not RankState.LOST,
         )
         for rank in listed
+    )
+
+
+def proxy_settings(topology: Topology) -> ProxySettings:
+    """Return the settings of a proxy before this cluster: above all, how long prefill ranks keep KV blocks."""
+    release = None if topology.has_npus else release_of(topology.vllm)
+    return ProxySettings(
+        lease_s=shortest_kv_lease(topology), lease_renewed=release is not None and release >= _RENEWED
     )
 
 

@@ -10,12 +10,17 @@ from pdtui.clock import Clock
 from pdtui.errors import AgentError, AgentLost
 from pdtui.fleet.polling import closing
 from pdtui.readings.lines import LineSplitter
+from pdtui.readings.signatures import match_line
 from pdtui.readings.vllm_log import StageReader, is_of
 from pdtui.remote.interface import NodeAgent, NodeLink
 from pdtui.remote.messages.ranks import RankRecord
 from pdtui.topology.plan import RankPlan
 
 _RETRY = 1.0
+
+_HANGS = frozenset({"zmq-port-in-use"})
+"""Signatures of lines after which a start-up goes no further though the server lives on: the thread that was to
+listen has ended, and the others wait for it."""
 
 Pids = Callable[[], frozenset[int]]
 
@@ -27,6 +32,8 @@ class _Tail:
         self.run = run
         self.path = path
         self.reader = StageReader(started)
+        self.broken = False
+        """A line says that it will not come up."""
         self.task: asyncio.Task[None] | None = None
         self._pids = pids
         self._splitter = LineSplitter()
@@ -49,6 +56,8 @@ class _Tail:
                 for line in (*self._splitter.feed(chunk.data), self._splitter.partial):
                     if self._pids is None or is_of(line, self._pids(), None):
                         self.reader.feed(line)
+                        known = match_line(line)
+                        self.broken |= known is not None and known[0].id in _HANGS
                 self._offset = chunk.next_offset
                 if self.reader.ready:
                     return
@@ -94,6 +103,11 @@ class StageTails:
         """Return whether the log says that start-up was completed."""
         tail = self._tails.get(rank)
         return tail is not None and tail.reader.ready
+
+    def is_broken(self, rank: str) -> bool:
+        """Return whether the log says that start-up will not be completed, although the server lives on."""
+        tail = self._tails.get(rank)
+        return tail is not None and tail.broken and not tail.reader.ready
 
     def forget(self, rank: str) -> None:
         """Stop reading."""

@@ -12,6 +12,7 @@ from pdtui.fleet.operations import Operation
 from pdtui.fleet.scope import duration
 from pdtui.fleet.snapshot import RankState, RankStatus
 from pdtui.fleet.store import exit_words
+from pdtui.fleet.targets import in_short
 from pdtui.fleet.waiting import first_of
 from pdtui.fleet.warming import WarmingUp
 from pdtui.remote.messages.ranks import ProcessState, StartResult
@@ -133,7 +134,7 @@ class Starting:
         status = self._crew.store.ranks[rank_id]
         words = f"not ready within {duration(self._deadline)}"
         if status.state is RankState.STARTING:
-            where = status.stage or "no line of its log says how far it is"
+            where = self._how_far(status) if status.stage else "no line of its log says how far it is"
             since = f" since {clock_time(status.stage_since)}" if status.stage and status.stage_since else ""
             words += f", stage: {where}{since}"
         else:
@@ -159,9 +160,29 @@ class Starting:
             self._ended(rank_id, status, now)
         elif status.state in (RankState.STOPPED, RankState.STOPPING):
             operation.rank(rank_id, "failed", "was stopped meanwhile")
+        elif self._crew.watcher_of(rank_id).is_broken_start(rank_id):
+            self._hangs(rank_id, status, now)
         else:
             self._failed_at.pop(rank_id, None)
-            operation.rank(rank_id, "running", status.stage or _waiting_words(status))
+            operation.rank(rank_id, "running", self._how_far(status))
+
+    def _how_far(self, status: RankStatus) -> str:
+        """Say where a rank is that comes up, and for whom it waits."""
+        group = self._crew.store.snapshot.group(status.group)
+        words = status.stage or _waiting_words(status)
+        if group is None or status.id not in group.waiting or not group.waits_for:
+            return words
+        verb = "does" if len(group.waits_for) == 1 else "do"
+        return f"{words}; waits for {in_short(group.waits_for)}, which {verb} not run"
+
+    def _hangs(self, rank_id: str, status: RankStatus, now: float) -> None:
+        """Look at a rank that lives and will not come up."""
+        since = self._failed_at.setdefault(rank_id, now)
+        if status.diagnosis is None and now - since < CAUSE_PATIENCE:
+            self._operation.rank(rank_id, "running", "does not come up, looking for the cause")
+            return
+        cause = f": {status.diagnosis.summary}" if status.diagnosis is not None else ""
+        self._operation.rank(rank_id, "failed", f"does not come up{cause}; left as it is: stop or restart it")
 
     def _arrived(self, rank_id: str, status: RankStatus, now: float) -> None:
         if self._operation.rank_steps[rank_id].state == "done":

@@ -97,13 +97,14 @@ class Stopping:
         words = f"{len(stopped)} stopped{f', {killed} by KILL' if killed else ''}"
         operation.phase(PHASE, "failed" if bad else "done", words)
         if stopped:
-            operation.phase(CHECK, "running", "processes, ports and HBM")
+            operation.phase(CHECK, "running", self._crew.what_is_freed)
             await self._verify(stopped)
             bad = operation.failed(ids)
-            operation.phase(CHECK, "failed" if bad else "done", "processes, ports and HBM")
+            operation.phase(CHECK, "failed" if bad else "done", self._crew.what_is_freed)
 
     def _left(self, ids: Sequence[str]) -> None:
         """Say how a cancelled stop leaves each rank."""
+        unseen = "ports and HBM not verified" if self._crew.has_npus else "ports not verified"
         for rank_id in ids:
             step = self._operation.rank_steps[rank_id]
             if step.state != "running":
@@ -114,11 +115,9 @@ class Stopping:
                 words = "TERM was sent and no KILL follows: look whether it ends, else stop it again"
                 self._operation.rank(rank_id, "skipped", words)
             elif self._by_the_way:
-                self._operation.rank(
-                    rank_id, "skipped", f"{step.detail}, ports and HBM not verified, not started again"
-                )
+                self._operation.rank(rank_id, "skipped", f"{step.detail}, {unseen}, not started again")
             else:
-                self._operation.rank(rank_id, "done", f"{step.detail}, ports and HBM not verified")
+                self._operation.rank(rank_id, "done", f"{step.detail}, {unseen}")
 
     async def _stop(self, rank_id: str) -> StopResult | None:
         watcher = self._crew.watcher_of(rank_id)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from pdtui.fleet.servers import Server, assign, servers_among, short_command
+from pdtui.fleet.servers import ENGINE, Server, assign, is_engine, servers_among, short_command
 from pdtui.fleet.snapshot import ForeignProcess, NodeStatus, NpuStatus, OwnerlessHbm
 from pdtui.remote.interface import NodeAgent
 from pdtui.remote.messages.processes import Listener, ProcessInfo
@@ -20,7 +20,8 @@ HBM_PATIENCE = 90.0
 
 ANY_ADDRESS = frozenset({"0.0.0.0", "::", "*", "", "127.0.0.1", "::1", "::ffff:0.0.0.0"})  # noqa: S104
 ALIVE = (ProcessState.RUNNING, ProcessState.UNKEPT)
-MATCH = ("vllm",)
+MATCH = ("vllm", ENGINE)
+"""What the words of servers, and the titles of their engines and workers, contain."""
 _COMMAND = 200
 
 
@@ -211,13 +212,27 @@ def find_foreign(
     for server in roots:
         if not belongs(server.process.pid):
             entry(server.process.pid)
+    for info in seen.processes:
+        told = outer is not None and any(other.inner == info.pid for other in outer.values())
+        if _is_left_behind(info, seen, roots) and not belongs(info.pid) and not told:
+            entry(info.pid)
     found = [_as_seen(pid, one, offset) for pid, one in entries.items()]
     return tuple(sorted(found, key=lambda one: (not one.hits, one.npus, one.ports, one.pid or 0)))
 
 
+def _is_left_behind(info: ProcessInfo, seen: Seen, roots: Sequence[Server]) -> bool:
+    """Return whether a process is the uppermost engine or worker of a server that is gone."""
+    if not is_engine(info) or info.rank:
+        return False
+    if any(server.owns(info.pid) for server in roots):
+        return False
+    return info.ppid <= 1 or not any(info.pid in other.tree for other in seen.processes)
+
+
 def ports_of(rank: RankPlan, plan: Plan) -> tuple[tuple[int, str], ...]:
     """Return the ports that a rank binds and what each is for; rank 0 also binds its group's RPC port."""
-    ports = [(rank.api_port, "API"), *((port, "KV") for port in rank.kv_ports)]
+    kv = "KV" if rank.devices else "KV side-channel"
+    ports = [(rank.api_port, "API"), *((port, kv) for port in rank.kv_ports)]
     if rank.dp_rank == 0:
         ports.extend((use.first, "RPC") for use in plan.ports if use.use == "rpc" and use.owner == rank.group)
     return tuple(ports)
@@ -226,7 +241,7 @@ def ports_of(rank: RankPlan, plan: Plan) -> tuple[tuple[int, str], ...]:
 def _as_seen(pid: int | None, entry: _Entry, offset: float) -> ForeignProcess:
     info = entry.info
     command = short_command(info.argv, _COMMAND) if info is not None and info.argv else entry.command
-    orphan = info is not None and info.ppid <= 1 and command.startswith("VLLM::")
+    orphan = info is not None and info.ppid <= 1 and command.startswith(ENGINE)
     return ForeignProcess(
         pid=pid,
         user=info.user if info is not None else "",

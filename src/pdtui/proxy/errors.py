@@ -37,6 +37,13 @@ class NotConnected(UpstreamError):
         super().__init__(message, started=False)
 
 
+class TooLate(UpstreamError):
+    """A rank did not take the request before a moment after which it must not have it: no byte of it was sent."""
+
+    def __init__(self, message: str) -> None:
+        super().__init__(message, started=False, status=504)
+
+
 class UpstreamLost(UpstreamError):
     """The rank broke off, or answered with something that cannot be used."""
 

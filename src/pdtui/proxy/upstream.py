@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
-from collections.abc import Mapping
+from collections.abc import AsyncIterator, Awaitable, Mapping
 from types import SimpleNamespace, TracebackType
 from typing import Protocol
 
@@ -18,7 +18,7 @@ import aiohttp
 
 from pdtui.clock import Clock
 from pdtui.errors import RemoteError
-from pdtui.proxy.errors import NotConnected, UpstreamLost, UpstreamTimeout
+from pdtui.proxy.errors import NotConnected, TooLate, UpstreamLost, UpstreamTimeout
 from pdtui.proxy.interface import Resolver
 from pdtui.proxy.settings import ProxySettings
 from pdtui.text import clean_line
@@ -48,10 +48,20 @@ class Upstream(Protocol):
     """Sends requests to ranks by id."""
 
     def exchange(
-        self, rank: str, method: str, path: str, *, headers: Mapping[str, str], body: bytes, within: float
+        self,
+        rank: str,
+        method: str,
+        path: str,
+        *,
+        headers: Mapping[str, str],
+        body: bytes,
+        within: float,
+        not_after: float | None = None,
     ) -> contextlib.AbstractAsyncContextManager[Answer]:
         """Send a request and return once the answer's head is there, `within` seconds at most.
 
+        `not_after`: the monotonic moment after which no byte of the body may go out; raises `TooLate` then. The
+        rank is asked to say that it takes the body (RFC 9110, 10.1.1), so a slow way to it is noticed before.
         Raises `NotConnected` when no byte was sent, `UpstreamLost` and `UpstreamTimeout` afterwards. Leaving the
         context, however it comes about, ends the exchange.
         """
@@ -102,6 +112,7 @@ class _Exchange:
         headers: Mapping[str, str],
         body: bytes,
         within: float,
+        not_after: float | None,
     ) -> None:
         self._upstream = upstream
         self._rank = rank
@@ -110,11 +121,12 @@ class _Exchange:
         self._headers = headers
         self._body = body
         self._within = within
+        self._not_after = not_after
         self._answer: _AioAnswer | None = None
 
     async def __aenter__(self) -> Answer:
         self._answer = await self._upstream.send(
-            self._rank, self._method, self._path, self._headers, self._body, self._within
+            self._rank, self._method, self._path, self._headers, self._body, self._within, self._not_after
         )
         return self._answer
 
@@ -123,6 +135,28 @@ class _Exchange:
     ) -> None:
         if self._answer is not None:
             self._answer.abort()
+
+
+class _Body:
+    """A body that is handed over only before a moment; it goes out once the rank has said that it takes it."""
+
+    def __init__(self, data: bytes, not_after: float, clock: Clock) -> None:
+        self._data = data
+        self._not_after = not_after
+        self._clock = clock
+        self.begun = False
+        """Whether its first byte was handed over."""
+
+    @property
+    def left(self) -> float:
+        """Seconds that are left to begin."""
+        return max(0.0, self._not_after - self._clock.monotonic())
+
+    async def pieces(self) -> AsyncIterator[bytes]:
+        if not self.left:
+            raise TimeoutError
+        self.begun = True
+        yield self._data
 
 
 class AiohttpUpstream:
@@ -150,30 +184,50 @@ class AiohttpUpstream:
         await self._session.close()
 
     def exchange(
-        self, rank: str, method: str, path: str, *, headers: Mapping[str, str], body: bytes, within: float
+        self,
+        rank: str,
+        method: str,
+        path: str,
+        *,
+        headers: Mapping[str, str],
+        body: bytes,
+        within: float,
+        not_after: float | None = None,
     ) -> contextlib.AbstractAsyncContextManager[Answer]:
         """Implement `Upstream.exchange`."""
-        return _Exchange(self, rank, method, path, headers, body, within)
+        return _Exchange(self, rank, method, path, headers, body, within, not_after)
 
     async def send(
-        self, rank: str, method: str, path: str, headers: Mapping[str, str], body: bytes, within: float
+        self,
+        rank: str,
+        method: str,
+        path: str,
+        headers: Mapping[str, str],
+        body: bytes,
+        within: float,
+        not_after: float | None,
     ) -> _AioAnswer:
         """Send a request and return its answer, which the caller aborts."""
         host, port = await self._resolve(rank)
         # IPv6 literals need brackets in a URL.
         url = f"http://[{host}]:{port}{path}" if ":" in host else f"http://{host}:{port}{path}"
         note = SimpleNamespace(connected=False)
+        guarded = _Body(body, not_after, self._clock) if not_after is not None else None
+        if guarded is not None:
+            headers = {**headers, "Content-Length": str(len(body))}
+        request = self._session.request(
+            method,
+            url,
+            data=(body or None) if guarded is None else guarded.pieces(),
+            expect100=guarded is not None,
+            headers=headers,
+            allow_redirects=False,
+            trace_request_ctx=note,
+        )
         try:
             # The connection has its own, shorter time-out, which the session enforces.
             async with self._clock.timeout(within):
-                response = await self._session.request(
-                    method,
-                    url,
-                    data=body or None,
-                    headers=headers,
-                    allow_redirects=False,
-                    trace_request_ctx=note,
-                )
+                response = await (request if guarded is None else self._in_time(request, guarded))
         except aiohttp.ClientConnectorError as error:
             raise NotConnected(f"{rank} could not be connected: {_words(error)}") from error
         except aiohttp.ConnectionTimeoutError as error:
@@ -181,12 +235,31 @@ class AiohttpUpstream:
         except TimeoutError as error:
             if not note.connected:
                 raise NotConnected(f"{rank} could not be connected within {within:g} s") from error
+            if guarded is not None and not guarded.begun:
+                raise TooLate(f"{rank} did not take the request in time") from error
             raise UpstreamTimeout(f"{rank} did not answer within {within:g} s") from error
         except (aiohttp.ClientError, OSError) as error:
             if not note.connected:
                 raise NotConnected(f"{rank} could not be connected: {_words(error)}") from error
+            if guarded is not None and not guarded.left and not guarded.begun:
+                raise TooLate(f"{rank} did not take the request in time") from error
             raise UpstreamLost(f"{rank} broke off before it answered: {_words(error)}") from error
         return _AioAnswer(rank, response, self._clock)
+
+    async def _in_time(self, request: Awaitable[aiohttp.ClientResponse], body: _Body) -> aiohttp.ClientResponse:
+        """Return the answer to a request whose body has begun to go out in time; raises `TimeoutError` if not."""
+        async with asyncio.timeout(None) as scope:
+            guard = asyncio.create_task(self._watch(scope, body))
+            try:
+                return await request
+            finally:
+                guard.cancel()
+
+    async def _watch(self, scope: asyncio.Timeout, body: _Body) -> None:
+        """End a scope at the last moment of a body that has not begun."""
+        await self._clock.sleep(body.left)
+        if not body.begun:
+            scope.reschedule(asyncio.get_running_loop().time())
 
     async def _resolve(self, rank: str) -> tuple[str, int]:
         try:

@@ -407,8 +407,8 @@ _BROKEN = _make(
     Weight.BROKEN,
     (
         "process-died",
-        r"(?:Worker|Engine core) proc \S+ died unexpectedly",
-        "one of its processes died",
+        r"(?:Worker|Engine core) proc (?P<name>\S+) died unexpectedly(?: \(exit code: (?P<code>-?\d+)\))?",
+        "one of its processes died: {name}[, {code}]",
         "killed from outside, by the kernel for want of memory, or by the driver: see dmesg and plog",
     ),
 )
@@ -559,6 +559,17 @@ _QUIET = _make(
     quiet=True,
 )
 
+_QUIET_ENDS = _make(
+    Weight.BROKEN,
+    (
+        "engine-vanished",
+        r"engine core exited unexpectedly",
+        "its engine ended without a word",
+        "killed from outside, by the kernel for want of memory, or by the driver: see dmesg and plog",
+    ),
+    quiet=True,
+)
+
 SIGNATURES: tuple[Signature, ...] = (
     *_ARGUMENTS,
     *_PORTS,
@@ -566,6 +577,7 @@ SIGNATURES: tuple[Signature, ...] = (
     *_ENVIRONMENT,
     *_LIMITS,
     *_QUIET,
+    *_QUIET_ENDS,
     *_BROKEN,
     *_PEERS,
     *_CONSEQUENCES,

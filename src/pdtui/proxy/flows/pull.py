@@ -18,9 +18,15 @@ from typing import Any
 from pdtui.clock import Clock
 from pdtui.proxy import openai
 from pdtui.proxy.balance import Role
-from pdtui.proxy.errors import CannotResume, NotConnected, Refused, UpstreamError, UpstreamLost
+from pdtui.proxy.errors import CannotResume, NotConnected, Refused, TooLate, UpstreamError, UpstreamLost
 from pdtui.proxy.flows.base import Call, Sink
-from pdtui.proxy.flows.pull_body import Handover, decode_body, prefill_body, read_handover
+from pdtui.proxy.flows.pull_body import (
+    Handover,
+    decode_body,
+    prefill_body,
+    read_handover,
+    refuse_what_cannot_be_split,
+)
 from pdtui.proxy.flows.resume import Resume, is_recomputed
 from pdtui.proxy.pool import Pool, Reservation
 from pdtui.proxy.settings import ProxySettings
@@ -43,6 +49,7 @@ class PullFlow:
 
     async def serve(self, call: Call, sink: Sink) -> None:
         """Answer a request; raises `ProxyError`."""
+        refuse_what_cannot_be_split(call.body)
         # A prefill that no decoder can fetch would only hold memory on P.
         self.pool.require("prefill")
         self.pool.require("decode")
@@ -112,6 +119,9 @@ class _Request:
         """Tell the pool what a rank did to us."""
         try:
             yield
+        except TooLate:
+            self._failed.add(rank)  # Perhaps it is the way that is slow, or P: nothing to put a rank out for.
+            raise
         except UpstreamError as error:
             self._pool.failed(rank, error.message, connected=error.started)
             (self._failed if error.started else self._unreachable).add(rank)
@@ -144,9 +154,13 @@ class _Request:
         self._resume.note_prefill(handover.prompt_tokens)
         return handover
 
-    def _send(self, rank: str, body: bytes, *, within: float) -> contextlib.AbstractAsyncContextManager[Answer]:
+    def _send(
+        self, rank: str, body: bytes, *, within: float, not_after: float | None = None
+    ) -> contextlib.AbstractAsyncContextManager[Answer]:
         headers = openai.forward_headers(self._call.headers, self._attempt.id)
-        return self._upstream.exchange(rank, "POST", self._call.path, headers=headers, body=body, within=within)
+        return self._upstream.exchange(
+            rank, "POST", self._call.path, headers=headers, body=body, within=within, not_after=not_after
+        )
 
     # D ---------------------------------------------------------------------------------------------------------
 
@@ -159,12 +173,14 @@ class _Request:
             reservation = self._reserve(held, "decode")
             rank = reservation.rank
             if self._clock.monotonic() >= handover.deadline:
-                raise UpstreamLost(f"{prefill.rank} does not keep the KV cache long enough to reach a decoder")
+                raise UpstreamLost(_gone_by_then(prefill.rank))
             try:
                 with self._blame(rank):
                     return await self._decode_on(rank, body, prefill, handover)
             except NotConnected:
                 reservation.release()
+            except TooLate as error:
+                raise UpstreamLost(f"{_gone_by_then(prefill.rank)}: {error.message}") from error
 
     async def _decode_on(
         self, rank: str, body: bytes, prefill: Reservation, handover: Handover
@@ -174,10 +190,10 @@ class _Request:
         self._call.trace.changed()
         streamed = bool(self._body.get("stream"))
         # A decoder that has not begun when the lease ends may yet fetch blocks that are someone else's by then.
-        lease = handover.deadline + settings.lease_margin_s - began
+        lease = float("inf") if settings.lease_renewed else handover.deadline + settings.margin_s - began
         within = min(settings.first_token_s, lease) if streamed else settings.answer_s
         until = began + within
-        async with self._send(rank, body, within=within) as answer:
+        async with self._send(rank, body, within=within, not_after=handover.deadline) as answer:
             if answer.status == 200 and _is_events(answer):
                 return await self._relay(rank, answer, prefill, handover, until)
             left = max(0.0, until - self._clock.monotonic())
@@ -333,6 +349,10 @@ class _Relay:
             body = (event.data or "").encode()
             raise Refused(message, status=code, body=body, headers={"content-type": "application/json"})
         raise UpstreamLost(f"{self._rank} failed: {message}")
+
+
+def _gone_by_then(rank: str) -> str:
+    return f"{rank} does not keep the KV cache long enough to reach a decoder"
 
 
 def _is_events(answer: Answer) -> bool:

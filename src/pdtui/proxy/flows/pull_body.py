@@ -9,11 +9,15 @@ from dataclasses import dataclass
 from typing import Any
 
 from pdtui.proxy import openai
-from pdtui.proxy.errors import HandoverMissing
+from pdtui.proxy.errors import BadRequest, HandoverMissing
 from pdtui.proxy.settings import ProxySettings
 
 _TIMES_OF_DAY = (1e9, 1e11)
 """Smaller «times» are some machine's uptime: NIXL counts its lease on perf_counter, which means nothing here."""
+
+_PARAMS = "kv_transfer_params"
+_UNREAD = frozenset({"stream_options", "echo", "logprobs", "top_logprobs", "prompt_logprobs"})
+"""What of a request only adds to P's answer."""
 
 _REMEDY = (
     "A prefiller hands out its KV cache only as kv_producer and only for requests that end by length: look at the "
@@ -24,10 +28,11 @@ _REMEDY = (
 def prefill_body(body: dict[str, Any]) -> dict[str, Any]:
     """Return the client's body as P gets it: one token, not streamed, its KV kept for a decoder.
 
-    `min_tokens` as well as `max_tokens` are 1 since P hands its KV over only when the request ends by length.
+    `min_tokens` as well as `max_tokens` are 1 since P hands its KV over only when the request ends by length. What
+    only adds to an answer that nobody reads is left out: the first log probabilities cost a server half a minute.
     """
-    prefill = dict(body)
-    prefill["kv_transfer_params"] = {
+    prefill = {key: value for key, value in without_params(body).items() if key not in _UNREAD}
+    prefill[_PARAMS] = {
         "do_remote_decode": True,
         "do_remote_prefill": False,
         "remote_engine_id": None,
@@ -40,7 +45,6 @@ def prefill_body(body: dict[str, Any]) -> dict[str, Any]:
     prefill["min_tokens"] = 1
     if "max_completion_tokens" in body:
         prefill["max_completion_tokens"] = 1
-    prefill.pop("stream_options", None)
     return prefill
 
 
@@ -49,7 +53,34 @@ def decode_body(body: dict[str, Any], params: dict[str, Any]) -> dict[str, Any]:
 
     A client's own empty block list would end a real decoder's whole engine.
     """
-    return body | {"kv_transfer_params": params}
+    return without_params(body) | {_PARAMS: params}
+
+
+def without_params(body: dict[str, Any]) -> dict[str, Any]:
+    """Return a client's body without its KV parameters, also those among vLLM's extra arguments."""
+    cleaned = {key: value for key, value in body.items() if key != _PARAMS}
+    extra = cleaned.get("vllm_xargs")
+    if isinstance(extra, dict) and _PARAMS in extra:
+        cleaned["vllm_xargs"] = {key: value for key, value in extra.items() if key != _PARAMS}
+    return cleaned
+
+
+def refuse_what_cannot_be_split(body: dict[str, Any]) -> None:
+    """Raise `BadRequest` for a request that makes several sequences at once.
+
+    P hands over the blocks of one sequence, and frees them when they have been fetched once: real servers answer
+    the others with wrong text and status 200.
+    """
+    prompt = body.get("prompt")
+    many = isinstance(prompt, list) and len(prompt) > 1 and not all(isinstance(item, int) for item in prompt)
+    embeds = body.get("prompt_embeds")
+    if many or (isinstance(embeds, list) and len(embeds) > 1):
+        raise BadRequest("several prompts cannot be served in one request here: send one request for each")
+    answers = body.get("n")
+    if isinstance(answers, int) and answers > 1:
+        raise BadRequest("n above 1 cannot be served here: send a request for each answer")
+    if body.get("use_beam_search"):
+        raise BadRequest("beam search cannot be split into prefill and decode")
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +101,7 @@ def read_handover(rank: str, raw: bytes, settings: ProxySettings, *, monotonic: 
     The lease runs from now for `lease_s`, or until `remote_blocks_expiry_time` when P says that as a time of day.
     """
     answer = openai.completion_of(raw, rank, "the prefill")
-    params = answer.get("kv_transfer_params")
+    params = answer.get(_PARAMS)
     if not isinstance(params, dict) or not params:
         raise HandoverMissing(f"{rank} prefilled, but answered without kv_transfer_params", remedy=_REMEDY)
     if "remote_block_ids" in params and not _any_block(params["remote_block_ids"]):
@@ -84,7 +115,7 @@ def read_handover(rank: str, raw: bytes, settings: ProxySettings, *, monotonic: 
     usage = openai.usage_of(answer)
     return Handover(
         params=params,
-        deadline=monotonic + lease - settings.lease_margin_s,
+        deadline=monotonic + lease - settings.margin_s,
         prompt_tokens=openai.count_of(usage, "prompt_tokens"),
         cached_tokens=openai.cached_tokens(usage),
     )

@@ -85,9 +85,7 @@ class Resume:
     def _refuse_what_would_differ(self) -> None:
         body = self._body
         reason = ""
-        if body.get("n") not in (None, 1) or body.get("best_of") not in (None, 1) or body.get("use_beam_search"):
-            reason = "it asked for several answers"
-        elif not body.get("stream") and (body.get("logprobs") or body.get("echo")):
+        if body.get("echo") or (body.get("logprobs") and not body.get("stream")):
             reason = "it asked for log probabilities or an echo of the prompt"
         elif any(body.get(key) for key in _CONSTRAINED) or _kind(body.get("response_format")) != "text":
             reason = "its answer is bound to a grammar or to tools"
