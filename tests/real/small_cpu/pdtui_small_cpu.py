@@ -7,6 +7,7 @@ adds two things that the CPU back end lacks. What it finds otherwise than expect
 from __future__ import annotations
 
 import importlib
+import importlib.util
 import inspect
 import logging
 import os
@@ -42,10 +43,11 @@ def _first_time(thing: Any) -> bool:
 
 def _let_nixl_sleep() -> None:
     """NIXL's Python layer sets its progress thread's delay to 0: each engine would spin for ever."""
-    try:
-        config = importlib.import_module("nixl._api").nixlBind.nixlAgentConfig
-    except ImportError:
+    # Not by its own name: vLLM sets variables for NIXL when nobody has imported it yet.
+    package = next((name for name in ("nixl_cu13", "nixl_cu12") if importlib.util.find_spec(name)), None)
+    if package is None:
         return  # No NIXL, no connector.
+    config = importlib.import_module(f"{package}._bindings").nixlAgentConfig
     delay = config.pthrDelay
     if _first_time(config):
         config.pthrDelay = property(delay.fget, lambda self, value: delay.fset(self, value or NIXL_POLL_US))

@@ -1,0 +1,92 @@
+"""What the installation says where it cannot go on; nothing is fetched."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.support.real_vllm import RealVllm, real_vllm
+
+INSTALL = Path(__file__).parent / "install"
+
+
+def install(folder: Path, **variables: str) -> subprocess.CompletedProcess[str]:
+    """Run it; what it would fetch cannot be reached."""
+    nowhere = {"PIP_INDEX_URL": "http://127.0.0.1:9/simple", "PIP_RETRIES": "1", "PIP_CONFIG_FILE": os.devnull}
+    nowhere |= {"PIP_FIND_LINKS": "", "PIP_EXTRA_INDEX_URL": ""}
+    return subprocess.run(
+        [sys.executable, str(INSTALL), str(folder)],
+        env={**os.environ, **nowhere, **variables},
+        capture_output=True,
+        text=True,
+        timeout=100,
+        stdin=subprocess.DEVNULL,
+        check=False,
+    )
+
+
+def only_line(done: subprocess.CompletedProcess[str]) -> str:
+    """Return the one line that it ends with; never a traceback."""
+    assert done.returncode == 1, done.stderr
+    assert done.stderr.count("\n") == 1, done.stderr
+    assert done.stderr.startswith("install: ")
+    return done.stderr
+
+
+def test_without_python_3_11_it_says_how_to_get_or_name_one(tmp_path: Path) -> None:
+    line = only_line(install(tmp_path / "vllm", PYTHON="no-such-python"))
+    assert "no no-such-python here" in line
+    assert "PYTHON=" in line
+    assert not (tmp_path / "vllm").exists()
+
+
+def test_another_python_is_refused_with_its_version(tmp_path: Path) -> None:
+    other = tmp_path / "python"
+    other.write_text("#!/bin/sh\necho 3.13\n")
+    other.chmod(0o755)
+    assert "is Python 3.13" in only_line(install(tmp_path / "vllm", PYTHON=str(other)))
+
+
+def test_folder_that_cannot_be_written_is_named(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    line = only_line(install(tmp_path / "file" / "vllm"))
+    assert f"{tmp_path / 'file'} cannot be written to" in line
+
+
+def test_full_disk_is_refused_before_anything_is_fetched(tmp_path: Path) -> None:
+    script = INSTALL.read_text(encoding="utf-8").replace("DISK = 4 * GB", "DISK = 4_000_000 * GB")
+    (tmp_path / "install").write_text(script, encoding="utf-8")
+    done = subprocess.run(
+        [sys.executable, str(tmp_path / "install"), str(tmp_path / "vllm")],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert "4 GB are needed" in only_line(done)
+    assert not (tmp_path / "vllm").exists()
+
+
+@pytest.mark.slow
+def test_without_a_network_it_says_so_and_goes_on_from_there_later(tmp_path: Path) -> None:
+    python = Path("/usr/bin/python3.11")
+    if not python.exists():
+        pytest.skip("no Python 3.11 of the system here")
+    first = install(tmp_path / "vllm", PYTHON=str(python))
+    assert "no network: pip did not reach its package index" in only_line(first)
+    made = (tmp_path / "vllm" / "venv" / "pyvenv.cfg").stat().st_mtime_ns
+    again = install(tmp_path / "vllm", PYTHON=str(python))
+    assert "no network" in only_line(again)
+    assert (tmp_path / "vllm" / "venv" / "pyvenv.cfg").stat().st_mtime_ns == made
+
+
+@pytest.mark.real
+def test_what_is_there_is_kept(tmp_path: Path) -> None:
+    real: RealVllm = real_vllm()
+    done = install(real.folder)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.count("there already") == 4, done.stdout
