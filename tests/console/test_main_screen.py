@@ -260,6 +260,9 @@ async def test_a_changed_file_and_a_protected_cluster_are_announced() -> None:
         await screen.pilot.pause()
         assert "file broken on disk" in screen.lines()[0]
         assert "changed" not in screen.lines()[0]
+        fleet.publish(replace(fleet.snapshot, file_changed=False, file_broken="", file_removed=True))
+        await screen.pilot.pause()
+        assert "file removed from disk" in screen.lines()[0]
 
 
 async def test_events_and_metrics_and_findings_have_their_tabs() -> None:

@@ -93,7 +93,7 @@ class Cluster:
             clock=self.clock,
             read_only=options.pop("read_only", False),
             by=by,
-            journal_dir=self.folder / "journal",
+            journal_dir=options.pop("journal_dir", self.folder / "journal"),
             links=links,
             **options,
         )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -304,12 +305,78 @@ async def test_file_that_changes_on_disk_is_announced_not_loaded(cluster: Cluste
         assert not fleet.snapshot.file_changed
         before = (tmp_path / "cluster.yaml").read_text()
         write_file(tmp_path, max_model_len=1234)
-        await cluster.clock.advance(3)
-        assert fleet.snapshot.file_changed
+        await seen(cluster, lambda: fleet.snapshot.file_changed)
         assert fleet.plan is cluster.plan
         (tmp_path / "cluster.yaml").write_text(before)
-        await cluster.clock.advance(3)
-        assert not fleet.snapshot.file_changed
+        await seen(cluster, lambda: not fleet.snapshot.file_changed)
+        assert [event.message for event in fleet.snapshot.events if event.subject == "cluster.yaml"] == [
+            "changed on disk; not loaded",
+            "on disk as it was loaded",
+        ]
+
+
+async def seen(cluster: Cluster, condition: Callable[[], bool]) -> None:
+    """Let time pass until a look at the file says so: it is read in a thread, which knows nothing of our clock."""
+    for _ in range(300):
+        await cluster.clock.advance(1)
+        if condition():
+            return
+        await asyncio.sleep(0.02)
+    raise AssertionError("never seen")
+
+
+async def test_file_that_is_removed_while_it_is_broken_is_called_removed(cluster: Cluster, tmp_path: Path) -> None:
+    path = tmp_path / "cluster.yaml"
+    async with cluster.fleet() as fleet:
+        await cluster.drive(fleet.wait(await fleet.submit(StartRanks(ALL))))
+        before = path.read_text()
+        path.write_text(before.replace("groups:", "groups: [", 1))
+        await seen(cluster, lambda: fleet.snapshot.file_broken != "")
+        path.unlink()
+        await seen(cluster, lambda: fleet.snapshot.file_removed)
+        assert fleet.snapshot.file_broken == ""
+        assert fleet.snapshot.headline is not None
+        assert fleet.snapshot.headline.message == "cluster.yaml was removed from disk; what was loaded stays"
+        path.write_text(before)
+        await seen(cluster, lambda: not fleet.snapshot.file_removed)
+        assert fleet.snapshot.headline is None
+
+
+async def test_file_that_an_editor_replaces_is_not_called_removed(cluster: Cluster, tmp_path: Path) -> None:
+    path = tmp_path / "cluster.yaml"
+    before = path.read_text()
+    async with cluster.fleet() as fleet:
+        path.unlink()
+        await cluster.clock.advance(2.5)
+        await asyncio.sleep(0.1)  # One look may have missed it.
+        path.write_text(before + "# edited\n")
+        await seen(cluster, lambda: fleet.snapshot.file_changed)
+        assert not [event for event in fleet.snapshot.events if "removed" in event.message]
+
+
+async def test_journal_that_cannot_be_written_is_shown_once_and_when_it_is_written_again(
+    cluster: Cluster, tmp_path: Path
+) -> None:
+    where = tmp_path / "no-folder"
+    where.write_text("")
+    async with cluster.fleet(journal_dir=where / "journal") as fleet:
+        await cluster.clock.advance(1)
+        assert [event.message for event in fleet.snapshot.events if event.subject == "journal"] == [
+            f"cannot be written here: {where} is no folder"
+        ]
+        await cluster.drive(fleet.wait(await fleet.submit(StartRanks(ALL))))
+        assert fleet.snapshot.headline is not None
+        assert "not in the journal of this machine" in fleet.snapshot.headline.message
+        where.unlink()
+        await cluster.drive(fleet.wait(await fleet.submit(StartRanks(ALL))))
+        assert fleet.snapshot.headline is None
+        assert [event.severity for event in fleet.snapshot.events if event.subject == "journal"] == [
+            "warning",
+            "good",
+        ]
+    async with cluster.fleet(journal_dir=tmp_path / "cluster.yaml" / "journal", read_only=True) as fleet:
+        await cluster.clock.advance(1)
+        assert not [event for event in fleet.snapshot.events if event.subject == "journal"]
 
 
 async def test_file_that_is_broken_on_disk_is_announced_with_the_line(cluster: Cluster, tmp_path: Path) -> None:

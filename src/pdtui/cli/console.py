@@ -37,20 +37,18 @@ def command(file: Path, read_only: bool, theme: str | None, glyphs: GlyphSet | N
     topology = _load(file)
     require_terminal(f"pdtui status {shlex.quote(str(file))}")
     prepare_textual(slow=slow)
-    from pdtui.cli.live import operator
+    from pdtui.cli.live import console_on, operator
     from pdtui.console.app import run_console
     from pdtui.fleet.engine import EngineThread
 
     plan = make_plan(topology)
     read_only = read_only or topology.safety.read_only
-    with EngineThread(topology, plan, clock=SystemClock(), read_only=read_only, by=operator()) as handle:
-        return run_console(
-            handle,
-            theme=theme,
-            read_only=read_only,
-            glyphs=glyphs,
-            slow=slow,
-        )
+    engine = EngineThread(topology, plan, clock=SystemClock(), read_only=read_only, by=operator())
+
+    def show(handle: EngineThread) -> int:
+        return run_console(handle, theme=theme, read_only=read_only, glyphs=glyphs, slow=slow)
+
+    return console_on(engine, show)
 
 
 def _load(file: Path) -> Topology:

@@ -12,6 +12,7 @@ import tempfile
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
+from types import FrameType
 from typing import TYPE_CHECKING
 
 import click
@@ -98,13 +99,13 @@ def _simulation(
 ) -> Iterator[tuple[Path, subprocess.Popen[str]]]:
     """Run the simulator in a session of its own; it also ends when this process is killed."""
     with contextlib.ExitStack() as stack:
+        # SIGINT too: a shell that starts us in the background has it ignored.
+        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+            stack.callback(signal.signal, number, signal.signal(number, _interrupt))
         if root is None:
             root = Path(tempfile.mkdtemp(prefix="pdtui-demo-"))
             # The last word, also when the simulator was killed and could not clean up.
             stack.callback(shutil.rmtree, root, ignore_errors=True)
-        # SIGINT too: a shell that starts us in the background has it ignored.
-        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-            stack.callback(signal.signal, number, signal.signal(number, _interrupt))
         argv = [sys.executable, "-m", "pdtui.sim", str(path), "--root", str(root), "--speed", str(speed)]
         process = subprocess.Popen(
             [*argv, "--netns"] if netns else argv,
@@ -120,22 +121,31 @@ def _simulation(
         yield Path(line), process
 
 
-def _interrupt(*_: object) -> None:
+def _interrupt(number: int, frame: FrameType | None) -> None:
+    if number == signal.SIGHUP:  # A terminal that goes may say so several times, and once is enough.
+        signal.signal(number, signal.SIG_IGN)
     raise KeyboardInterrupt
 
 
 def _end(process: subprocess.Popen[str]) -> None:
-    """End the simulator: it takes every process of the cluster with it."""
+    """End the simulator: it takes every process of the cluster with it.
+
+    A hang-up meanwhile changes nothing; Ctrl-C or TERM end it at once, its nodes with it.
+    """
+    signal.signal(signal.SIGHUP, signal.SIG_IGN)
     if process.stdin:
         process.stdin.close()
     process.terminate()
     try:
         process.wait(60)
-    except subprocess.TimeoutExpired:
+    except (subprocess.TimeoutExpired, KeyboardInterrupt):
         process.kill()
         process.wait()
     if process.stdout:
         process.stdout.close()
+    # What is left takes a moment, and would stay for ever.
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, signal.SIG_IGN)
 
 
 def _serve(path: Path, process: subprocess.Popen[str], *, start: bool) -> int:
@@ -156,9 +166,11 @@ def _serve(path: Path, process: subprocess.Popen[str], *, start: bool) -> int:
 async def _bring_up(path: Path) -> None:
     """Start every rank and say how it goes."""
     from pdtui.cli.live import operator
+    from pdtui.fleet.executor import DaemonExecutor
     from pdtui.fleet.fleet import Fleet
     from pdtui.topology.planner import make_plan
 
+    asyncio.get_running_loop().set_default_executor(DaemonExecutor())
     topology = load_checked(path)
     journal = path.parent / JOURNAL
     async with Fleet(
@@ -213,21 +225,25 @@ class _Narrator:
 
 def _console(path: Path, *, start: bool, theme: str | None, glyphs: GlyphSet) -> int:
     """Open the console; ranks come up while it is open."""
-    from pdtui.cli.live import operator
+    from pdtui.cli.live import console_on, operator
     from pdtui.console.app import run_console
     from pdtui.fleet.engine import EngineThread
     from pdtui.topology.planner import make_plan
 
     topology = load_checked(path)
     plan = make_plan(topology)
-    with EngineThread(
+    engine = EngineThread(
         topology,
         plan,
         clock=SystemClock(),
         read_only=topology.safety.read_only,
         by=operator(),
         journal_dir=path.parent / JOURNAL,
-    ) as handle:
+    )
+
+    def show(handle: EngineThread) -> int:
         if start and not handle.read_only:
             handle.begin(_start_behind)
         return run_console(handle, theme=theme, read_only=handle.read_only, glyphs=glyphs)
+
+    return console_on(engine, show)

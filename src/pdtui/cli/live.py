@@ -16,6 +16,8 @@ import click
 
 from pdtui.clock import SystemClock
 from pdtui.console.signals import ended_by_signals
+from pdtui.fleet.engine import EngineThread
+from pdtui.fleet.executor import DaemonExecutor
 from pdtui.fleet.fleet import Fleet
 from pdtui.fleet.snapshot import NodeStatus
 from pdtui.fleet.targets import nodes_of
@@ -27,6 +29,9 @@ SETTLE = 20.0
 
 OTHERS = 3.0
 """Seconds, of these, that nodes have on which nothing is to be done; what is said of the service counts them."""
+
+LEAVE_GRACE = 25.0
+"""Seconds that the end of a console has after SIGTERM or SIGHUP: the engine takes twenty at most."""
 
 END_GRACE = 10.0
 """Seconds that a command has after SIGTERM or SIGHUP to let go of what it holds."""
@@ -100,6 +105,7 @@ def run(main: Callable[[], Coroutine[None, None, int]]) -> int:
 
     async def cancellable() -> int:
         loop, task = asyncio.get_running_loop(), asyncio.current_task()
+        loop.set_default_executor(DaemonExecutor())
         if task is not None:
             wake.append(partial(loop.call_soon_threadsafe, task.cancel))
         try:
@@ -113,6 +119,28 @@ def run(main: Callable[[], Coroutine[None, None, int]]) -> int:
         except asyncio.CancelledError:
             if not got:
                 raise
+    return got[0] if got else status
+
+
+def console_on(engine: EngineThread, show: Callable[[EngineThread], int]) -> int:
+    """Show a console over an engine and close that in order, also when a signal comes before, between or after.
+
+    Closing gives back leases and says in the journals how operations ended; a hang-up in that moment must not cut
+    it off. It has `LEAVE_GRACE` seconds from the signal on. Returns the exit status.
+    """
+    leaving = False
+    got: list[int] = []
+
+    def end(status: int) -> None:
+        got.append(status)
+        if not leaving:
+            raise SystemExit(status)
+
+    with ended_by_signals(end, grace=LEAVE_GRACE), engine as handle:
+        try:
+            status = show(handle)
+        finally:
+            leaving = True
     return got[0] if got else status
 
 

@@ -188,6 +188,8 @@ def as_text(snapshot: Snapshot, *, npus: bool = True, width: int | None = None) 
         lines.append(snapshot.headline.message)
     if snapshot.file_broken:
         lines.append(f"the file has changed on disk and is broken: {snapshot.file_broken}")
+    elif snapshot.file_removed:
+        lines.append("the file was removed from disk after it was loaded")
     elif snapshot.file_changed:
         lines.append("the file has changed on disk since it was loaded")
     lines += [f"in other hands: {lease_words(lease, snapshot.made_at)}" for lease in snapshot.leases]

@@ -73,6 +73,8 @@ def _header_right(
     line = Line(look.glyphs.ellipsis)
     if snapshot.file_broken:
         line.add(S.file_broken, styles.failed).add("  ")
+    elif snapshot.file_removed:
+        line.add(S.file_removed, styles.warning).add("  ")
     elif snapshot.file_changed:
         line.add(S.file_changed, styles.warning).add("  ")
     if read_only:

@@ -101,6 +101,7 @@ class Strings:
     protected: str = " PROTECTED "
     file_changed: str = "file changed on disk"
     file_broken: str = "file broken on disk"
+    file_removed: str = "file removed from disk"
     go_there: str = "enter: go there"
 
     # areas

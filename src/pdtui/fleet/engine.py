@@ -16,6 +16,7 @@ from typing import Any, Self, TypeVar
 
 from pdtui.clock import Clock
 from pdtui.errors import PdtuiError
+from pdtui.fleet.executor import DaemonExecutor
 from pdtui.fleet.fleet import Fleet
 from pdtui.fleet.handle import LogLine, LogView
 from pdtui.fleet.intents import Intent, Preview
@@ -94,6 +95,7 @@ class EngineThread:
 
     async def _serve(self) -> None:
         self._loop = asyncio.get_running_loop()
+        self._loop.set_default_executor(DaemonExecutor())
         self._root = asyncio.current_task()
         async with self._make() as fleet:
             self._fleet = fleet

@@ -4,14 +4,29 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
+from dataclasses import dataclass
 
 from pdtui.clock import Clock
+from pdtui.fleet.snapshot import FileState
 from pdtui.fleet.store import Store
 from pdtui.topology.load import first_error
 from pdtui.topology.model import Topology
 
 INTERVAL = 2.0
 """Seconds between two looks."""
+
+MISSED = 2
+"""Looks in a row that must not find the file before it counts as removed: editors replace files."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Look:
+    """What was found on disk."""
+
+    state: FileState
+    error: str = ""
+    stamp: tuple[int, int] | None = None
+    """Its time and size; None: it could not be read."""
 
 
 class FileWatch:
@@ -21,26 +36,36 @@ class FileWatch:
         self._topology = topology
         self._store = store
         self._clock = clock
-        self._seen: tuple[int, int] | None = None
-        """Its time and size when it was read last."""
 
     async def run(self) -> None:
         """Look until cancelled."""
+        stamp: tuple[int, int] | None = None
+        missed = 0
         while True:
             await self._clock.sleep(INTERVAL)
-            try:
-                found = self._topology.path.stat()
-                seen = (found.st_mtime_ns, found.st_size)
-                if seen != self._seen:
-                    self._seen = seen
-                    await self._read()
-            except OSError:
-                self._seen = None  # Editors replace files; a file that is gone for good changes nothing here.
+            # In a thread: a file system may hang, and to check a long file takes longer than all else may wait.
+            found = await asyncio.to_thread(self._look, stamp)
+            missed = missed + 1 if found is not None and found.state == "removed" else 0
+            if found is None:
+                continue
+            stamp = found.stamp
+            if found.state != "removed" or missed >= MISSED:
+                self._store.set_file(found.state, found.error)
 
-    async def _read(self) -> None:
+    def _look(self, stamp: tuple[int, int] | None) -> _Look | None:
+        """Read the file unless it has this stamp; None when there is nothing new to say."""
         path = self._topology.path
-        data = path.read_bytes()
-        changed = hashlib.sha256(data).hexdigest() != self._topology.digest
-        self._store.set_file_changed(changed)
-        # In a thread: to check a long file takes longer than everything else may wait.
-        self._store.set_file_broken(await asyncio.to_thread(first_error, data, path) if changed else "")
+        try:
+            status = path.stat()
+            seen = (status.st_mtime_ns, status.st_size)
+            if seen == stamp:
+                return None
+            data = path.read_bytes()
+        except (FileNotFoundError, NotADirectoryError):
+            return _Look("removed")
+        except OSError:
+            return None  # Not to be read just now: that is no change.
+        if hashlib.sha256(data).hexdigest() == self._topology.digest:
+            return _Look("loaded", stamp=seen)
+        error = first_error(data, path)
+        return _Look("broken" if error else "changed", error, seen)

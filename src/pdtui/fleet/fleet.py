@@ -21,7 +21,7 @@ from pdtui.fleet.evidence import Saved
 from pdtui.fleet.file_watch import FileWatch
 from pdtui.fleet.handle import LogLine, LogView
 from pdtui.fleet.intents import Intent, Preview
-from pdtui.fleet.journal import Journal, default_dir
+from pdtui.fleet.journal import Journal, default_dir, unwritable
 from pdtui.fleet.leases import LEASE_TTL, LeaseDesk
 from pdtui.fleet.links import LinkWatcher
 from pdtui.fleet.logs import LogBook, LogSource, log_source
@@ -85,7 +85,9 @@ class Fleet:
         self.store = Store(topology, plan, clock=clock)
         self._clock = clock
         self._by = by
-        self._journal = Journal(journal_dir or default_dir(topology.name), clock=clock, by=by)
+        self._journal = Journal(
+            journal_dir or default_dir(topology.name), clock=clock, by=by, trouble=self._note_journal
+        )
         self._given_links = links
         self._lease_ttl = lease_ttl
         self._links: Mapping[str, NodeLink] = {}
@@ -126,6 +128,7 @@ class Fleet:
             ttl=self._lease_ttl,
         )
         starts = self._journal.last_starts()
+        self._note_journal(unwritable(self._journal.path))
         stages = StageTails(self._links, clock=self._clock)
         stack.push_async_callback(stages.close)
         self._logs = LogBook(self._links, self._log_source, clock=self._clock)
@@ -394,6 +397,10 @@ class Fleet:
             for name, monitor in self._monitors.items()
             for address, device in monitor.addresses.items()
         }
+
+    def _note_journal(self, error: str) -> None:
+        if not self.read_only:  # Nothing is done here that belongs into it.
+            self.store.set_journal_error(error)
 
     def _note_ready(self, rank_id: str, seconds: float) -> None:
         self._journal.write("ready", rank=rank_id, seconds=seconds)

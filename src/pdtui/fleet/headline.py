@@ -6,7 +6,7 @@ import time
 from collections.abc import Sequence
 from typing import Literal
 
-from pdtui.fleet.snapshot import GroupStatus, Headline, NodeState, NodeStatus, RankState, RankStatus
+from pdtui.fleet.snapshot import FileState, GroupStatus, Headline, NodeState, NodeStatus, RankState, RankStatus
 from pdtui.fleet.targets import in_short
 from pdtui.readings.verdict import Verdict
 
@@ -32,11 +32,20 @@ def make_headline(
     )
 
 
-def broken_file(name: str, error: str) -> Headline | None:
-    """Return what to say of a topology file that was broken since it was loaded: the last of all troubles."""
+def file_trouble(name: str, state: FileState, error: str) -> Headline | None:
+    """Return what to say of a topology file that was broken or removed since it was loaded: after all troubles."""
+    if state == "broken":
+        return Headline(f"{name} is broken on disk: {error}; what was loaded stays", "", "warning")
+    if state == "removed":
+        return Headline(f"{name} was removed from disk; what was loaded stays", "", "warning")
+    return None
+
+
+def journal_trouble(error: str) -> Headline | None:
+    """Return what to say of a journal that cannot be written: the last of all troubles."""
     if not error:
         return None
-    return Headline(f"{name} is broken on disk: {error}; what was loaded stays", "", "warning")
+    return Headline(f"what is done here is not in the journal of this machine: {error}", "", "warning")
 
 
 def _carrying(nodes: Sequence[NodeStatus], ranks: Sequence[RankStatus]) -> Sequence[NodeStatus]:

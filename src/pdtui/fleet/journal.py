@@ -14,7 +14,7 @@ import fcntl
 import json
 import os
 import secrets
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -34,6 +34,19 @@ def default_dir(cluster: str) -> Path:
     return Path(base).expanduser() / "pdtui" / cluster
 
 
+def unwritable(path: Path) -> str:
+    """Return why a file could not be made or written there, without trying; empty when it could."""
+    try:
+        for place in (path, *path.parents):
+            if place.exists():
+                if place != path and not place.is_dir():
+                    return f"{place} is no folder"
+                return "" if os.access(place, os.W_OK) else f"{place} may not be written"
+    except OSError as error:
+        return f"{error.filename}: {error.strerror}"
+    return ""
+
+
 def origin() -> str:
     """Return where the operator sits: the address that SSH names, or `local`."""
     words = os.environ.get("SSH_CLIENT", "").split()
@@ -43,10 +56,14 @@ def origin() -> str:
 class Journal:
     """Appends entries to a cluster's journal."""
 
-    def __init__(self, directory: Path, *, clock: Clock, by: str) -> None:
+    def __init__(
+        self, directory: Path, *, clock: Clock, by: str, trouble: Callable[[str], None] | None = None
+    ) -> None:
+        """Prepare; `trouble` is told after each entry why it could not be written, or that it was (empty)."""
         self._path = directory / "journal.jsonl"
         self._clock = clock
         self._by = by
+        self._trouble = trouble
         self.origin = origin()
         """Where the operator sits."""
         self.error = ""
@@ -73,6 +90,8 @@ class Journal:
             self.error = ""
         except OSError as error:
             self.error = f"{self._path}: {error.strerror}"
+        if self._trouble is not None:
+            self._trouble(self.error)
         return entry
 
     def last_starts(self) -> Mapping[str, float]:

@@ -219,6 +219,9 @@ class RankMetrics:
     """Requests whose client left."""
 
 
+FileState = Literal["loaded", "changed", "broken", "removed"]
+"""How the topology file on disk is, against the one that was loaded."""
+
 AlarmId = Literal["computes-prompts", "kv-held", "kv-expired"]
 
 
@@ -435,6 +438,8 @@ class Snapshot:
     """The topology file on disk is no longer the one that was loaded."""
     file_broken: str = ""
     """The first error of the changed file, because of which no command would load it: `line 12: ...`."""
+    file_removed: bool = False
+    """There is no topology file on disk any more."""
 
     def node(self, name: str) -> NodeStatus | None:
         """Return a node by name."""

@@ -15,13 +15,14 @@ from typing import Any, Literal
 from pdtui.clock import Clock
 from pdtui.fleet.alarms import ended_words
 from pdtui.fleet.groups import group_statuses
-from pdtui.fleet.headline import broken_file, make_headline
+from pdtui.fleet.headline import file_trouble, journal_trouble, make_headline
 from pdtui.fleet.leases import lease_words, merged
 from pdtui.fleet.serving import serving_status
 from pdtui.fleet.snapshot import (
     WRONG_STATES,
     Alarm,
     Event,
+    FileState,
     LeaseStatus,
     NodeState,
     NodeStatus,
@@ -70,8 +71,9 @@ class Store:
         self._events: deque[Event] = deque(maxlen=EVENTS_KEPT)
         self._troubled: set[str] = set()
         """NPUs (`node/id`) that an event has called not healthy."""
-        self._file_changed = False
+        self._file: FileState = "loaded"
         self._file_broken = ""
+        self._journal_error = ""
         self._leases: dict[str, Sequence[Lease]] = {}
         self._other_hands: dict[str, LeaseStatus] = {}
         self._dirty = asyncio.Event()
@@ -165,23 +167,34 @@ class Store:
                 self.event("info", before[name].by, f"{before[name].verb} {before[name].what} has ended")
             self._touch()
 
-    def set_file_changed(self, changed: bool) -> None:
-        """Say whether the file on disk is another one than was loaded."""
-        if changed != self._file_changed:
-            self._file_changed = changed
-            self._touch()
-            if changed:
-                self.event("warning", str(self._topology.path.name), "changed on disk; not loaded")
+    def set_file(self, state: FileState, error: str = "") -> None:
+        """Say how the file on disk is now; `error`: why it could not be loaded, when it is broken."""
+        before, known = self._file, self._file_broken
+        if (state, error) == (before, known):
+            return
+        self._file, self._file_broken = state, error
+        name = self._topology.path.name
+        if state == "broken":
+            self.event("error", name, f"broken on disk: {error}; what was loaded stays")
+        elif state == "removed":
+            self.event("warning", name, "removed from disk; what was loaded stays")
+        elif before == "broken":
+            self.event("good", name, "no longer broken on disk")
+        elif state == "changed":
+            self.event("warning", name, "changed on disk; not loaded")
+        else:
+            self.event("good", name, "on disk as it was loaded")
 
-    def set_file_broken(self, error: str) -> None:
-        """Say for which error the file on disk could not be loaded; empty: it could."""
-        if error != self._file_broken:
-            self._file_broken = error
-            name = str(self._topology.path.name)
-            if error:
-                self.event("error", name, f"broken on disk: {error}; what was loaded stays")
-            else:
-                self.event("good", name, "no longer broken on disk")
+    def set_journal_error(self, error: str) -> None:
+        """Say why this machine's journal cannot be written; empty: it can."""
+        if error == self._journal_error:
+            return
+        before, self._journal_error = self._journal_error, error
+        if not error:
+            self.event("good", "journal", "is written again here; what was done meanwhile is not in it")
+        elif not before:
+            self.event("warning", "journal", f"cannot be written here: {error}")
+        self._touch()
 
     def event(self, severity: Severity, subject: str, message: str) -> None:
         """Add an event."""
@@ -231,13 +244,15 @@ class Store:
             ranks=ranks,
             serving=serving_status(self._topology, planned, previous, now),
             headline=make_headline(nodes, ranks, groups)
-            or broken_file(self._topology.path.name, self._file_broken),
+            or file_trouble(self._topology.path.name, self._file, self._file_broken)
+            or journal_trouble(self._journal_error),
             groups=groups,
             operations=operations,
             leases=tuple(self._other_hands.values()),
             events=tuple(self._events),
-            file_changed=self._file_changed,
+            file_changed=self._file in ("changed", "broken"),
             file_broken=self._file_broken,
+            file_removed=self._file == "removed",
         )
 
     def _node_event(self, old: NodeStatus, new: NodeStatus) -> None:

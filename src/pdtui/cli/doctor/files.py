@@ -9,7 +9,7 @@ from pathlib import Path
 
 from pdtui.cli.doctor.items import Item, Section, ok, warn
 from pdtui.console.clipboard import state_dir
-from pdtui.fleet.journal import default_dir
+from pdtui.fleet.journal import default_dir, unwritable
 
 LITTLE_ROOM = 100 << 20
 """Bytes; journals, crash logs and saved logs need less for a long time."""
@@ -51,19 +51,6 @@ def _configuration_dir() -> Path:
     from pdtui.console.keymap import keymap_path
 
     return keymap_path().parent
-
-
-def unwritable(path: Path) -> str:
-    """Return why a file at `path` could not be made or written, without trying; empty when it could."""
-    try:
-        for place in (path, *path.parents):
-            if place.exists():
-                if place != path and not place.is_dir():
-                    return f"{place} is no folder"
-                return "" if os.access(place, os.W_OK) else f"{place} may not be written"
-    except OSError as error:
-        return f"{error.filename}: {error.strerror}"
-    return ""
 
 
 def _folder(name: str, path: Path) -> Item:
