@@ -78,7 +78,7 @@ def test_captured_failures_are_explained_with_their_line_and_a_remedy(
     [
         ("ep-p-rank0.log", "gloo-peer", "it lost its group"),
         ("fail/dp_rank1_alone.log", "told-to-end", "somebody else told it to end (SIGTERM)"),
-        ("plain_startup.log", "told-to-end", "somebody else told it to end (SIGTERM)"),
+        ("plain_startup.log", "told-to-end", "somebody else told it to end"),
         ("fail/dp_address_not_local.log", "", "exit status 1, no error in the log"),
         ("pd_decode_startup.log", "", "exit status 1, no error in the log"),
     ],
@@ -89,11 +89,21 @@ def test_of_other_captured_ends_it_is_said_what_can_be(name: str, signature: str
 
 
 def test_what_is_no_reason_for_an_end_hides_none() -> None:
-    expired = at(1, "Force freed expired request: cmpl-1", "WARNING")
+    def elsewhere(second: int, text: str) -> str:
+        return at(second, text).replace("core.py:1", "worker.py:9")
+
+    expired = elsewhere(1, "Force freed expired request: cmpl-1")
     assert one(lines(expired), status=-9).summary.startswith("killed by SIGKILL")
     known = one(lines(expired, at(2, "EngineCore failed to start."), at(3, "ValueError: no such thing")))
     assert known.summary == "ValueError: no such thing"
     assert one(lines(expired)).signature == "kv-expired"
+    failed_fetch = elsewhere(1, "NIXL transfer failure: handshake_failed | Context: {}")
+    its_error = elsewhere(1, "RuntimeError: Remote NIXL agent engine ID mismatch.")
+    gone = at(9, "[shutdown] MPClient: engine core exited unexpectedly; starting cleanup", "WARNING")
+    dead = at(9, "vllm.v1.engine.exceptions.EngineDeadError: EngineCore encountered an issue.")
+    killed = one(lines(failed_fetch, its_error, gone, dead), status=0)
+    assert killed.summary == "its engine ended without a word"
+    assert "dmesg" in killed.remedy
 
 
 def test_what_a_refused_value_is_stands_in_the_line() -> None:

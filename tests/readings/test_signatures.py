@@ -70,6 +70,10 @@ EXAMPLES: dict[str, tuple[str, str]] = {
         "were retrieved by a decode worker. They may have expired.",
         "wrong text",
     ),
+    "kv-fetch-failed": (
+        "(W pid=1) ERROR 11-30 12:00:00 [b.py:1] NIXL transfer failure: handshake_failed | Context: {'x': 1}",
+        "(handshake_failed)",
+    ),
     "told-to-end": (
         "(EngineCore pid=1) INFO 11-30 12:00:00 [c.py:1] [shutdown] EngineCore: trigger received signal=SIGTERM",
         "SIGTERM",
@@ -219,6 +223,26 @@ MORE: list[tuple[str, str, str]] = [
         "kv-expired",
         "a decode rank never fetched its KV",
     ),
+    (
+        "(E pid=1) ERROR 11-30 20:47:55 [m.py:1] Worker proc W-0 died unexpectedly (exit code: -9), shutting",
+        "process-died",
+        "one of its processes died: W-0, -9",
+    ),
+    (
+        "(E pid=1) ERROR 11-30 20:47:55 [m.py:1] Worker proc W-0 died unexpectedly (exit code: None), so",
+        "process-died",
+        "one of its processes died: W-0",
+    ),
+    (
+        "(EngineCore pid=1) ERROR 11-30 20:49:34 [core.py:1512] KeyError: 'remote_host'",
+        "bad-kv-parameters",
+        "a request with unusable KV parameters killed the engine",
+    ),
+    (
+        "(APIServer pid=1) INFO 11-30 12:00:00 [l.py:1] [shutdown] API server: shutdown triggered",
+        "told-to-end",
+        "somebody else told it to end",
+    ),
 ]
 
 
@@ -242,6 +266,8 @@ def test_the_same_trouble_in_other_words(line: str, name: str, words: str) -> No
         "(APIServer pid=1) WARNING 11-30 13:19:20 [system_utils.py:255] Found ulimit of 20000 and failed to "
         "automatically increase with error current limit exceeds maximum limit. This can cause fd limit errors "
         "like `OSError: [Errno 24] Too many open files`. Consider increasing with ulimit -n",
+        "(E pid=1) ERROR 11-30 13:21:11 [m.py:315] Worker proc VllmWorker-0 died unexpectedly (exit code: 0), "
+        "shutting down executor.",
         "(APIServer pid=1) WARNING 11-30 13:30:01 [system_utils.py:225] [shutdown] force killing sub process "
         "VLLM::Worker_DP0_EP0 pid 25805",
     ],

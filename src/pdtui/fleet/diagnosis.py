@@ -19,7 +19,7 @@ from pdtui.fleet.logs import read_tail
 from pdtui.fleet.lost import lost_to, seen_since, stopped_mate
 from pdtui.fleet.snapshot import Condition, Diagnosis, NodeStatus, RankState, RankStatus
 from pdtui.fleet.strangers import MATCH, ports_of
-from pdtui.readings.signature_table import Signature, Weight
+from pdtui.readings.signature_table import SIGNATURES, Signature, Weight
 from pdtui.readings.signatures import match_line
 from pdtui.readings.verdict import Reason, Verdict
 from pdtui.readings.vllm_log import prefix_of, severity, stamp_of
@@ -36,6 +36,9 @@ _LINE_LIMIT = 400
 _ILL = "npu-failed"
 _KILLED = "killed"
 _SWEPT = "swept"
+
+_UNSURE = frozenset(one.id for one in SIGNATURES if one.weight >= Weight.HOLLOW)
+"""Signatures whose reason may still come, on a mate of the rank."""
 
 _EXCEPTION = re.compile(r"(?:[a-zA-Z_]\w*\.){0,8}[A-Z]\w*(?:Error|Exception|Interrupt|Exit)(?:: ?(?P<said>.*))?$")
 _OPENS_LIST = re.compile(r"validation errors? for \w+\s*$")
@@ -295,6 +298,7 @@ def _clues(rank: str, lines: Sequence[LogLine], atlas: Atlas, offset: float) -> 
     since = times[-1] - WINDOW if times else 0.0
     clues: list[_Clue] = []
     broken: _Clue | None = None
+    noted = ""
     for index, line in enumerate(lines):
         if times[index] < since:
             continue
@@ -304,6 +308,7 @@ def _clues(rank: str, lines: Sequence[LogLine], atlas: Atlas, offset: float) -> 
             details = (
                 [after.text for after in lines[index + 1 : index + 3]] if _OPENS_LIST.search(line.text) else []
             )
+            noted = _place(line.text) if signature.weight is Weight.NOTE else noted
             summary, remedy = atlas.words(
                 rank, signature, _completed(signature, values, details, atlas.plan, rank)
             )
@@ -320,6 +325,8 @@ def _clues(rank: str, lines: Sequence[LogLine], atlas: Atlas, offset: float) -> 
                     int(values["port"]) if values.get("port", "").isdigit() else None,
                 )
             )
+        elif noted and _place(line.text) == noted:
+            continue  # The rest of a note, with its traceback.
         elif broken is None and severity(line.text) == "error" and not _says_what(clues):
             match = _EXCEPTION.match(_message(line.text))
             if match is not None and not _OPENS_LIST.search(line.text):
@@ -327,6 +334,11 @@ def _clues(rank: str, lines: Sequence[LogLine], atlas: Atlas, offset: float) -> 
                 broken = _Clue(Weight.BROKEN, times[index], rank, shown, shown[:160])
     explained = any(clue.weight < Weight.CONSEQUENCE for clue in clues)
     return [broken, *clues] if broken is not None and not explained else clues
+
+
+def _place(text: str) -> str:
+    prefix = prefix_of(text)
+    return prefix.place if prefix is not None else ""
 
 
 def _says_what(clues: Iterable[_Clue]) -> bool:
@@ -475,7 +487,8 @@ class Diagnostician:
         # A mate that was not asked yet, or that dies of the same, may hold the cause of an error like any other.
         settled = all(other.state in _WRONG or other.state in _ENDED for other in mates)
         plain = found is not None and bool(found.line and not found.signature) and settled
-        said = found is not None and bool(found.first_cause or found.remedy or plain)
+        sure = found is not None and bool(found.remedy) and found.signature not in _UNSURE
+        said = found is not None and bool(found.first_cause or sure or plain)
         asked = seen_since(mates, (rank.ended or 0.0) if self._together else 0.0)
         certain = alone or found is None or (said and asked)
         return found, certain

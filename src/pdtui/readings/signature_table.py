@@ -381,7 +381,7 @@ _ENVIRONMENT = _make(
     ),
     (
         "bad-kv-parameters",
-        r"assert num_external_tokens == 0|num_external_tokens == 0, ",
+        r"assert num_external_tokens == 0|num_external_tokens == 0, |KeyError: '(?:do_)?remote_\w+'",
         "a request with unusable KV parameters killed the engine",
         "clients must not reach decode ranks directly, nor send kv_transfer_params of their own",
     ),
@@ -407,7 +407,8 @@ _BROKEN = _make(
     Weight.BROKEN,
     (
         "process-died",
-        r"(?:Worker|Engine core) proc (?P<name>\S+) died unexpectedly(?: \(exit code: (?P<code>-?\d+)\))?",
+        r"(?:Worker|Engine core) proc (?P<name>\S+) died unexpectedly(?! \(exit code: 0\))"
+        r"(?: \(exit code: (?P<code>-?\d+)\))?",
         "one of its processes died: {name}[, {code}]",
         "killed from outside, by the kernel for want of memory, or by the driver: see dmesg and plog",
     ),
@@ -462,7 +463,7 @@ _PEERS = _make(
     (
         "kv-transfer-failed",
         r"Mooncake transfer failed|Transfer slice failed with status|Sync batch data transfer timeout"
-        r"|LLM_LINK_FAILED|\[link\] failed, error code is|NIXL transfer failure",
+        r"|LLM_LINK_FAILED|\[link\] failed, error code is",
         "KV could not be moved to or from a peer",
         "one pair: its link; all pairs: addresses, TLS or versions",
     ),
@@ -509,6 +510,12 @@ _CONSEQUENCES = _make(
 
 _HOLLOW = _make(
     Weight.HOLLOW,
+    (
+        "told-to-end",
+        r"\[shutdown\] (?:API server: shutdown triggered|EngineCore: trigger received signal=(?P<signal>SIG\w+))",
+        "somebody else told it to end[ ({signal})]",
+        "the journal of another console, a script, or the end of a login may say who",
+    ),
     ("engine-dead", r"EngineDeadError|EngineCore encountered an (?:issue|fatal error)", "its engine died", ""),
     (
         "engine-failed",
@@ -522,6 +529,7 @@ _HOLLOW = _make(
         "a worker failed",
         "",
     ),
+    quiet=True,
 )
 
 _NOTES = _make(
@@ -540,10 +548,10 @@ _NOTES = _make(
         "check the decode rank and its queue",
     ),
     (
-        "told-to-end",
-        r"\[shutdown\] EngineCore: trigger received signal=(?P<signal>SIG\w+)",
-        "somebody else told it to end ({signal})",
-        "",
+        "kv-fetch-failed",
+        r"NIXL transfer failure: (?P<why>\w+)",
+        "KV could not be fetched from a peer ({why})",
+        "the request fails and the rank goes on; see that the peer runs and that its KV port can be reached",
     ),
     quiet=True,
 )

@@ -10,7 +10,7 @@ _WORTH_A_LOOK = re.compile(
     r"error|fail|exce|timed? ?out|E[IJLZ]\d{4}|already in use|not (?:found|set|ok)|out of|no module|cannot"
     r"|dead|died|mismatch|conflict|invalid|support|must be|refuse|reset|50\d{4}|107\d{3}|207\d{3}|too|less than"
     r"|unexpected|insufficient|alloc|memory|requires|install|sigbus|unable|force freed|expired|unrecognized|assert"
-    r"|trigger received",
+    r"|triggered|trigger received|unexpectedly",
     re.IGNORECASE,
 )
 """One quick search for all lines that no signature knows."""
