@@ -28,6 +28,9 @@ def rank_line(node: NodeStatus | None, rank: RankStatus | None, look: Look, widt
     line.add(state, look.rank(rank.state) if rank.state in WRONG_STATES else styles.dim)
     if wrong and rank.diagnosis is not None:
         line.add(rank.diagnosis.summary, styles.text)
+    elif rank.exit_status is not None:
+        text = S.exit_status if rank.exit_status >= 0 else S.signal
+        line.add(text.format(n=abs(rank.exit_status)), styles.failed)
     elif rank.alarms:
         line.add(rank.alarms[0].message, look.rank_sign(rank)[1])
     elif rank.stage:
