@@ -272,3 +272,15 @@ async def test_kv_that_was_given_up_is_counted_and_a_late_fetch_is_worse() -> No
     assert await server.read(40) == ()
     assert server.last is not None
     assert (server.last.expired_leases, server.last.late_pulls) == (10, 1)
+
+
+@pytest.mark.parametrize("sources", [True, False], ids=["by source", "older version"])
+async def test_the_share_of_pulled_tokens_leaves_the_warm_up_out(sources: bool) -> None:
+    server = Server(sources=sources, warm_up=WarmUp("ok", tokens=40))
+    await server.computes(40)
+    assert server.last is not None
+    assert server.last.external_share is None, "nobody has asked anything yet"
+    await server.pulls(60)
+    assert server.last.external_share == 1.0
+    await server.computes(60)
+    assert server.last.external_share == 0.5

@@ -17,7 +17,16 @@ from pdtui.fleet.journal import Journal, default_dir
 from pdtui.fleet.metering import STALLED_AFTER
 from pdtui.fleet.scope import duration, in_words
 from pdtui.fleet.serving import backend_states, serving_status
-from pdtui.fleet.snapshot import Diagnosis, NodeState, NodeStatus, NpuStatus, RankState, RankStatus
+from pdtui.fleet.snapshot import (
+    Alarm,
+    Diagnosis,
+    Headline,
+    NodeState,
+    NodeStatus,
+    NpuStatus,
+    RankState,
+    RankStatus,
+)
 from pdtui.fleet.store import Store, blank_rank
 from pdtui.fleet.targets import nodes_of, resolve
 from pdtui.readings.verdict import Reason, Verdict
@@ -237,6 +246,24 @@ def test_headline_is_the_worst_thing_with_its_first_cause(cluster: Cluster) -> N
     assert worst.message.endswith(", and 1 more: HCCL link to decode/1 lost. First cause: decode/1.")
     assert worst.subject == "decode/1"
     assert make_headline((), ranks) is None
+
+
+def test_headline_names_alarms_when_nothing_worse_is_there(cluster: Cluster) -> None:
+    held = Alarm("kv-held", "warning", "its KV cache is 97 % full and nothing runs", "look", 1500.0)
+    computes = Alarm("computes-prompts", "error", "computes prompts itself", "look", 1600.0)
+    alarms = {"p1/0": (held,), "decode/1": (computes,), "decode/2": (replace(computes, since=1700.0),)}
+    ranks = [replace(rank, alarms=alarms.get(rank.id, ())) for rank in ranks_of(cluster)]
+    headline = make_headline((), ranks)
+    assert headline == Headline("decode/1 computes prompts itself; also decode/2", "decode/1", "warning")
+    only_held = [replace(rank, alarms=alarms["p1/0"] if rank.id == "p1/0" else ()) for rank in ranks]
+    headline = make_headline((), only_held)
+    assert headline == Headline(f"p1/0 {held.message}", "p1/0", "warning")
+    idle = NodeStatus("node5", "h", (), NodeState.RECONNECTING, 50.0, error="timed out")
+    assert (found := make_headline([idle], only_held)) is not None
+    assert found.subject == "node5", "what passes by itself does not hide a node that is gone"
+    failed = [replace(rank, state=RankState.FAILED) if rank.id == "decode/2" else rank for rank in ranks]
+    assert (found := make_headline((), failed)) is not None
+    assert (found.subject, found.severity) == ("decode/2", "error")
 
 
 def test_headline_gives_each_unreachable_node_its_own_reason() -> None:

@@ -200,14 +200,17 @@ def _diagnosed(rank: RankStatus) -> str:
 
 
 def _alarm(ranks: Sequence[RankStatus], severity: Literal["warning", "error"]) -> Headline | None:
-    """Return what the metrics of ranks that answer say is wrong: the first, and how many have the same."""
+    """Return what the metrics of ranks that answer say is wrong: the first, and who has the same.
+
+    A warning in any case: nothing has ended, and the service goes on.
+    """
     found = [(rank, alarm) for rank in ranks for alarm in rank.alarms if alarm.severity == severity]
     if not found:
         return None
     first, alarm = min(found, key=lambda pair: pair[1].since)
     same = [rank.id for rank, other in found if other.id == alarm.id and rank is not first]
-    more = f" (and {in_short(same)})" if same else ""
-    return Headline(f"{first.id} {alarm.message}{more}", first.id, severity)
+    more = f"; also {in_short(same)}" if same else ""
+    return Headline(f"{first.id} {alarm.message}{more}", first.id, "warning")
 
 
 def _failed_npu(nodes: Sequence[NodeStatus]) -> Headline | None:

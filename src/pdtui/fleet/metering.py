@@ -128,6 +128,7 @@ class Meters:
 
 def _metrics(meter: _Meter, wall: float) -> RankMetrics:
     reading, since, latest = meter.reading, meter.since, meter.latest
+    warm_up = (reading.own_prompt_tokens or 0.0) - (meter.own_tokens or 0.0)
     return RankMetrics(
         running=reading.running,
         waiting=reading.waiting,
@@ -147,7 +148,7 @@ def _metrics(meter: _Meter, wall: float) -> RankMetrics:
         acceptance_at=latest.acceptance_at,
         accepted_length=latest.accepted_length,
         acceptance_by_position=latest.acceptance_by_position,
-        external_share=reading.external_share,
+        external_share=reading.external_share_without(warm_up),
         expired_leases=_whole(reading.expired_leases),
         late_pulls=_whole(reading.late_pulls),
         failed_transfers=_whole(reading.failed_transfers),

@@ -126,9 +126,14 @@ class MetricsReading:
     @property
     def external_share(self) -> float | None:
         """Share of its prompt tokens whose KV came over the connector, 0 to 1; None before the first prompt."""
-        if self.transferred_tokens is not None:
-            return _share(self.transferred_tokens, self.prompt_tokens)
-        return _share(self.external_hits, self.external_queries)
+        return self.external_share_without(0.0)
+
+    def external_share_without(self, tokens: float) -> float | None:
+        """Return the same without so many prompt tokens that it computed itself: those of a warm-up."""
+        part, whole = self.transferred_tokens, self.prompt_tokens
+        if part is None:
+            part, whole = self.external_hits, self.external_queries
+        return _share(part, whole - tokens if whole is not None else None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -284,7 +289,7 @@ def _mean(sums: Mapping[tuple[str, str], float], names: Iterable[str]) -> Mean |
 
 def _share(part: float | None, whole: float | None) -> float | None:
     """Return part of whole; None when either is not known or the whole is nothing."""
-    return part / whole if part is not None and whole else None
+    return part / whole if part is not None and whole is not None and whole > 0 else None
 
 
 def _grown(old: float | None, new: float | None) -> float | None:
