@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from pdtui.fleet.diagnosis import Atlas, Diagnostician, RankExit, diagnose
+from pdtui.fleet.diagnosis import Atlas, RankExit, diagnose
+from pdtui.fleet.diagnostician import Diagnostician
 from pdtui.fleet.handle import LogLine
 from pdtui.fleet.snapshot import Diagnosis, RankState, RankStatus
 from pdtui.readings.lines import LineSplitter

@@ -5,26 +5,18 @@ A rank that lost its group points to the rank where it began; NPUs and addresses
 
 from __future__ import annotations
 
-import asyncio
 import re
 import signal
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from pdtui.clock import Clock
-from pdtui.errors import AgentError, AgentLost
 from pdtui.fleet.handle import LogLine
-from pdtui.fleet.holders import holder_words, on_port
-from pdtui.fleet.logs import read_tail
-from pdtui.fleet.lost import lost_to, seen_since, stopped_mate
-from pdtui.fleet.snapshot import Condition, Diagnosis, NodeStatus, RankState, RankStatus
-from pdtui.fleet.strangers import MATCH, ports_of
+from pdtui.fleet.snapshot import Condition, Diagnosis, NodeStatus, RankStatus
 from pdtui.readings.signature_table import SIGNATURES, Signature, Weight
 from pdtui.readings.signatures import match_line
 from pdtui.readings.verdict import Reason, Verdict
 from pdtui.readings.vllm_log import prefix_of, severity, stamp_of
 from pdtui.readings.without_npus import REMEDIES, SUMMARIES
-from pdtui.remote.interface import NodeLink
 from pdtui.remote.messages.ranks import GoneWith
 from pdtui.text import clean_line
 from pdtui.topology.plan import Plan, RankPlan
@@ -37,7 +29,7 @@ _ILL = "npu-failed"
 _KILLED = "killed"
 _SWEPT = "swept"
 
-_UNSURE = frozenset(one.id for one in SIGNATURES if one.weight >= Weight.HOLLOW)
+UNSURE = frozenset(one.id for one in SIGNATURES if one.weight >= Weight.HOLLOW)
 """Signatures whose reason may still come, on a mate of the rank."""
 
 _EXCEPTION = re.compile(r"(?:[a-zA-Z_]\w*\.){0,8}[A-Z]\w*(?:Error|Exception|Interrupt|Exit)(?:: ?(?P<said>.*))?$")
@@ -61,7 +53,7 @@ class RankExit:
 
 
 @dataclass(frozen=True, slots=True)
-class _Clue:
+class Clue:
     """One line of one rank that explains something."""
 
     weight: Weight
@@ -163,12 +155,12 @@ def diagnose(
     NPU of it that has failed; it explains what nothing in the logs does.
     """
     atlas = Atlas(plan, npus or {})
-    clues = {rank: _clues(rank, lines, atlas, (offsets or {}).get(rank, 0.0)) for rank, lines in tails.items()}
-    return _judge(clues, tails, exits, sick or {})
+    clues = {rank: clues_of(rank, lines, atlas, (offsets or {}).get(rank, 0.0)) for rank, lines in tails.items()}
+    return judge(clues, tails, exits, sick or {})
 
 
-def _judge(
-    found: Mapping[str, Sequence[_Clue]],
+def judge(
+    found: Mapping[str, Sequence[Clue]],
     tails: Mapping[str, Sequence[LogLine]],
     exits: Mapping[str, RankExit],
     sick: Mapping[str, tuple[str, Reason]],
@@ -201,14 +193,14 @@ def _group(rank: str) -> str:
     return rank.partition("/")[0]
 
 
-def _first(clues: Mapping[str, Sequence[_Clue]], group: str) -> _Clue | None:
+def _first(clues: Mapping[str, Sequence[Clue]], group: str) -> Clue | None:
     """Return what explains most over a group, and of that the earliest."""
     of_group = (clue for rank, its in clues.items() if _group(rank) == group for clue in its)
     return min(of_group, key=lambda clue: clue.order, default=None)
 
 
 def _explain(
-    rank: str, own: _Clue | None, first: _Clue | None, lines: Sequence[LogLine], end: RankExit
+    rank: str, own: Clue | None, first: Clue | None, lines: Sequence[LogLine], end: RankExit
 ) -> Diagnosis:
     elsewhere = first is not None and first.rank != rank and (own is None or first.order < own.order)
     if first is not None and elsewhere and first.weight < Weight.CONSEQUENCE:
@@ -239,10 +231,10 @@ def _signal_name(number: int) -> str:
         return f"signal {number}"
 
 
-def _killed(rank: str, end: RankExit) -> _Clue:
+def _killed(rank: str, end: RankExit) -> Clue:
     """A process that a signal ended wrote nothing; what its group says came after it."""
     name = _signal_name(-(end.status or 0))
-    return _Clue(
+    return Clue(
         Weight.BROKEN,
         (end.ended or 0.0) - 1e12,
         rank,
@@ -253,7 +245,7 @@ def _killed(rank: str, end: RankExit) -> _Clue:
     )
 
 
-def _swept(rank: str, end: RankExit) -> _Clue:
+def _swept(rank: str, end: RankExit) -> Clue:
     """A rank whose keeper, container or node ended with it; nobody was left to write down how it did."""
     what, remedy = {
         "keeper": (
@@ -270,16 +262,16 @@ def _swept(rank: str, end: RankExit) -> _Clue:
         what = "ended with its keeper, most likely with a login (KillUserProcesses)"
         remedy = end.logout.remedy
     weight = Weight.BROKEN if end.gone_with == "keeper" else Weight.CAUSE
-    return _Clue(weight, (end.ended or 0.0) - 1e12, rank, "", what, _SWEPT, remedy)
+    return Clue(weight, (end.ended or 0.0) - 1e12, rank, "", what, _SWEPT, remedy)
 
 
-def _logout(node: NodeStatus | None) -> Condition | None:
+def logout_of(node: NodeStatus | None) -> Condition | None:
     return next((one for one in node.conditions if one.id == "logout"), None) if node is not None else None
 
 
-def _ill(rank: str, npu: str, reason: Reason) -> _Clue:
+def _ill(rank: str, npu: str, reason: Reason) -> Clue:
     """A failed NPU, where the logs only say that a peer did not answer."""
-    return _Clue(Weight.BROKEN, 0.0, rank, clean_line(reason.raw), f"{npu}: {reason.summary}", _ILL, reason.remedy)
+    return Clue(Weight.BROKEN, 0.0, rank, clean_line(reason.raw), f"{npu}: {reason.summary}", _ILL, reason.remedy)
 
 
 def _message(text: str) -> str:
@@ -292,12 +284,12 @@ def _shown(text: str, following: Iterable[str] = ()) -> str:
     return " / ".join(part for part in parts if part)[:_LINE_LIMIT]
 
 
-def _clues(rank: str, lines: Sequence[LogLine], atlas: Atlas, offset: float) -> list[_Clue]:
+def clues_of(rank: str, lines: Sequence[LogLine], atlas: Atlas, offset: float) -> list[Clue]:
     """Return the lines of one rank that explain something, earliest first."""
     times = _times(lines, offset)
     since = times[-1] - WINDOW if times else 0.0
-    clues: list[_Clue] = []
-    broken: _Clue | None = None
+    clues: list[Clue] = []
+    broken: Clue | None = None
     noted = ""
     for index, line in enumerate(lines):
         if times[index] < since:
@@ -314,7 +306,7 @@ def _clues(rank: str, lines: Sequence[LogLine], atlas: Atlas, offset: float) -> 
             )
             shown = _shown(line.text, details)
             clues.append(
-                _Clue(
+                Clue(
                     signature.weight,
                     times[index],
                     rank,
@@ -331,7 +323,7 @@ def _clues(rank: str, lines: Sequence[LogLine], atlas: Atlas, offset: float) -> 
             match = _EXCEPTION.match(_message(line.text))
             if match is not None and not _OPENS_LIST.search(line.text):
                 shown = _shown(line.text)
-                broken = _Clue(Weight.BROKEN, times[index], rank, shown, shown[:160])
+                broken = Clue(Weight.BROKEN, times[index], rank, shown, shown[:160])
     explained = any(clue.weight < Weight.CONSEQUENCE for clue in clues)
     return [broken, *clues] if broken is not None and not explained else clues
 
@@ -341,7 +333,7 @@ def _place(text: str) -> str:
     return prefix.place if prefix is not None else ""
 
 
-def _says_what(clues: Iterable[_Clue]) -> bool:
+def _says_what(clues: Iterable[Clue]) -> bool:
     """Return whether something is known about what failed, not only that something did."""
     return any(clue.weight < Weight.HOLLOW for clue in clues)
 
@@ -369,7 +361,7 @@ def _times(lines: Sequence[LogLine], offset: float) -> list[float]:
     return [at if at == at else first for at in times]
 
 
-def _trouble(rank: RankStatus, node: NodeStatus) -> tuple[str, Reason] | None:
+def trouble_of(rank: RankStatus, node: NodeStatus) -> tuple[str, Reason] | None:
     """Return a failed NPU of a rank, and why it is failed."""
     for npu in node.npus:
         if npu.id in rank.devices and npu.verdict is Verdict.FAILED and npu.reasons:
@@ -377,169 +369,6 @@ def _trouble(rank: RankStatus, node: NodeStatus) -> tuple[str, Reason] | None:
     return None
 
 
-def _explained(clues: Iterable[_Clue], before: float) -> bool:
+def is_explained(clues: Iterable[Clue], before: float) -> bool:
     """Return whether something was wrong with a rank itself before that time."""
     return any(clue.weight is Weight.CAUSE and clue.at < before for clue in clues)
-
-
-_WRONG = (RankState.FAILED, RankState.UNHEALTHY, RankState.STALLED)
-_ENDED = (RankState.STOPPED, RankState.LOST)
-_PATIENCE = 3
-_PAUSE = 2.0
-_TAIL = 128 * 1024
-"""Bytes of a log's end in which a cause is looked for."""
-_LOOK = 5.0
-"""Seconds that a node has to say who holds a port."""
-_PORT_TAKEN = frozenset({"api-port-in-use", "zmq-port-in-use"})
-_AT_ONCE = 8
-"""Logs that are fetched at once over all nodes."""
-
-
-class Diagnostician:
-    """Finds out why a rank of the live cluster failed; an instance is a `fleet.ranks.Diagnose`.
-
-    The log of an ended rank is fetched once, whichever ranks of its group ask.
-    """
-
-    def __init__(
-        self,
-        links: Mapping[str, NodeLink],
-        plan: Plan,
-        *,
-        clock: Clock,
-        ranks: Callable[[], Mapping[str, RankStatus]],
-        nodes: Callable[[], Mapping[str, NodeStatus]] = dict,
-        npus: Callable[[], Mapping[str, tuple[str, int]]] = dict,
-        together: bool = False,
-        cluster: str = "",
-    ) -> None:
-        """`ranks` and `nodes`: as they are now; `npus`: addresses of NPUs.
-
-        `together`: a group dies with any of its ranks (MoE).
-        """
-        self._together = together
-        self._cluster = cluster
-        self._links = links
-        self._plan = plan
-        self._clock = clock
-        self._ranks = ranks
-        self._nodes = nodes
-        self._npus = npus
-        self._tails: dict[str, tuple[int, float | None, Sequence[LogLine]]] = {}
-        self._read: dict[str, tuple[Sequence[LogLine], Sequence[_Clue]]] = {}
-        self._locks: dict[str, asyncio.Lock] = {}
-        self._slots = asyncio.Semaphore(_AT_ONCE)
-
-    async def __call__(self, rank_id: str) -> Diagnosis | None:
-        """Return why a rank failed. Raises `AgentLost` and `AgentError` when its own log cannot be read.
-
-        Its group may fail a moment later than it, so a mere consequence is looked at again.
-        """
-        diagnosis = None
-        for attempt in range(_PATIENCE):
-            diagnosis, certain = await self._look(rank_id)
-            if certain or attempt == _PATIENCE - 1:
-                break
-            await self._clock.sleep(_PAUSE)
-        return diagnosis
-
-    async def _look(self, rank_id: str) -> tuple[Diagnosis | None, bool]:
-        ranks = self._ranks()
-        rank = ranks.get(rank_id)
-        if rank is None or not rank.log:
-            return None, True
-        mates = [other for other in ranks.values() if other.group == rank.group]  # Now: they change while we read.
-        group = [other for other in mates if other.state in _WRONG and other.log and other.id != rank_id]
-        own, *others = await asyncio.gather(
-            self._tail(rank), *(self._tail(other) for other in group), return_exceptions=True
-        )
-        if isinstance(own, BaseException):
-            raise own
-        tails = {rank_id: own}
-        for other, lines in zip(group, others, strict=True):
-            if isinstance(lines, AgentLost | AgentError):
-                continue
-            if isinstance(lines, BaseException):
-                raise lines
-            tails[other.id] = lines
-        nodes = self._nodes()
-        exits = {
-            other.id: RankExit(
-                other.exit_status,
-                other.ended,
-                alive=other.state is not RankState.FAILED,
-                gone_with=other.gone_with,
-                logout=_logout(nodes.get(other.node)),
-            )
-            for other in (rank, *group)
-        }
-        offsets = {other.id: nodes[other.node].clock_offset for other in (rank, *group) if other.node in nodes}
-        troubles = ((other.id, _trouble(other, nodes[other.node])) for other in mates if other.node in nodes)
-        sick = {name: trouble for name, trouble in troubles if trouble is not None}
-        clues = await self._clues(tails, offsets)
-        asked_for = stopped_mate(rank, mates, self._clock.wall(), window=WINDOW) if self._together else None
-        if asked_for is not None and not _explained(clues.get(rank_id, ()), asked_for.stopped_at or 0.0):
-            return lost_to(asked_for, rank), True
-        found = _judge(clues, tails, exits, sick).get(rank_id)
-        if found is not None and not found.first_cause:
-            found = await self._with_holder(rank, found, clues.get(rank_id, ()))
-        alone = len(mates) == 1
-        # A mate that was not asked yet, or that dies of the same, may hold the cause of an error like any other.
-        settled = all(other.state in _WRONG or other.state in _ENDED for other in mates)
-        plain = found is not None and bool(found.line and not found.signature) and settled
-        sure = found is not None and bool(found.remedy) and found.signature not in _UNSURE
-        said = found is not None and bool(found.first_cause or sure or plain)
-        asked = seen_since(mates, (rank.ended or 0.0) if self._together else 0.0)
-        certain = alone or found is None or (said and asked)
-        return found, certain
-
-    async def _with_holder(self, rank: RankStatus, found: Diagnosis, clues: Iterable[_Clue]) -> Diagnosis:
-        """Say who holds the port that a rank could not have, if that is still to be seen."""
-        plan, agent = self._plan.by_id.get(rank.id), self._links[rank.node].rank_agent
-        if found.signature not in _PORT_TAKEN or plan is None or agent is None:
-            return found
-        said = next((clue.port for clue in clues if clue.signature == found.signature), None)
-        port = said or (plan.api_port if found.signature == "api-port-in-use" else None)
-        use = dict(ports_of(plan, self._plan)).get(port or 0)
-        if port is None or use is None:
-            return found
-        try:
-            async with self._clock.timeout(_LOOK):
-                listeners, processes = await asyncio.gather(agent.ports(), agent.processes(match=MATCH))
-        except (AgentError, TimeoutError):
-            return found
-        own = f"{self._cluster}:{rank.id}"
-        held = next((one for one in on_port(listeners, plan, port) if one.rank != own), None)
-        if held is None:
-            return replace(found, summary=f"its {use} port {port} was taken; nobody holds it any more")
-        who = holder_words(held, self._cluster, processes=processes)
-        return replace(found, summary=f"its {use} port {port} is held by {who}")
-
-    async def _clues(
-        self, tails: Mapping[str, Sequence[LogLine]], offsets: Mapping[str, float]
-    ) -> Mapping[str, Sequence[_Clue]]:
-        """Read the tails; each once, with a breath between them: a large group's are many megabytes."""
-        atlas = Atlas(self._plan, self._npus())
-        found: dict[str, Sequence[_Clue]] = {}
-        for rank, lines in tails.items():
-            known = self._read.get(rank)
-            if known is None or known[0] is not lines:
-                known = (lines, _clues(rank, lines, atlas, offsets.get(rank, 0.0)))
-                self._read[rank] = known
-                await asyncio.sleep(0)
-            found[rank] = known[1]
-        return found
-
-    async def _tail(self, rank: RankStatus) -> Sequence[LogLine]:
-        async with self._locks.setdefault(rank.id, asyncio.Lock()):
-            known = self._tails.get(rank.id)
-            if known is not None and rank.ended is not None and known[:2] == (rank.run, rank.ended):
-                return known[2]
-            link = self._links.get(rank.node)
-            agent = link.rank_agent if link is not None else None
-            if agent is None:
-                raise AgentLost(f"{rank.node} is not connected")
-            async with self._slots:
-                lines = await read_tail(agent, rank.log, clock=self._clock, tail=_TAIL)
-            self._tails[rank.id] = (rank.run, rank.ended, lines)
-            return lines

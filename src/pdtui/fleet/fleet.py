@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Self
 from pdtui.clock import Clock
 from pdtui.errors import ConnectError, UsageError
 from pdtui.fleet.crew import Crew
-from pdtui.fleet.diagnosis import Diagnostician
+from pdtui.fleet.diagnostician import Diagnostician
 from pdtui.fleet.evidence import Saved
 from pdtui.fleet.file_watch import FileWatch
 from pdtui.fleet.handle import LogLine, LogView
