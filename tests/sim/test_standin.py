@@ -375,12 +375,14 @@ async def test_refused_requests(simulation: Simulation) -> None:
     await server.start()
     await server.ready()
     status, body = await server.post("/v1/completions", {"model": "other", "prompt": "x"})
-    assert (status, body["error"]["message"]) == (404, "The model `other` does not exist.")
-    status, body = await server.post("/v1/completions", {"model": "ds_r1", "prompt": "a b c", "max_tokens": 39999})
+    words = "The model `other` does not exist. Valid aliases: ds_r1."
+    assert (status, body["error"]["message"]) == (404, words)
+    status, body = await server.post("/v1/completions", {"model": "ds_r1", "prompt": "a b c", "max_tokens": 40001})
     assert status == 400
-    assert "maximum context length is 40000 tokens" in body["error"]["message"]
+    assert "cannot be greater than max_model_len=40000" in body["error"]["message"]
     status, body = await server.post("/v1/completions", {"model": "ds_r1", "prompt": "word " * 40001})
     assert status == 400
+    assert "maximum context length is 40000 tokens" in body["error"]["message"]
     status, body = await server.post("/v1/chat/completions", {"model": "ds_r1", "messages": "hello"})
     assert status == 400
     async with aiohttp.ClientSession(server.url) as session, session.post("/v1/completions", data="{") as reply:

@@ -8,11 +8,13 @@ import socket
 import sys
 import threading
 import time
+import uuid
 from typing import Any
 
 from . import cpu as said
 from . import words
-from .completions import Completions, error
+from .asked import Refusal, check_model, error, missing, read_body
+from .completions import Completions
 from .config import SERVE, Config, Refused, check_platform, local_address
 from .engine import Engine
 from .flags import TOP_USAGE, BadCommand, parse
@@ -342,11 +344,15 @@ class Rank:
         log = self.log
         self.completions.dead.set()
         self._stepped.set()
-        if reap(self.engine_pid) == -9:
+        killed = reap(self.engine_pid) == -9
+        if killed and self.config.cpu:
+            text = "[shutdown] MPClient: engine core exited unexpectedly; starting cleanup"
+            log.warning("core_client.py:817", text)
+        elif killed:
             name = f"EngineCore{self.config.name or '_0'}"
             log.error("core_client.py:600", f"Engine core proc {name} died unexpectedly, shutting down client.")
         log.error(
-            "async_llm.py:535",
+            "async_llm.py:906" if self.config.cpu else "async_llm.py:535",
             "AsyncLLM output_handler failed.\n"
             + traceback(
                 "vllm/vllm/v1/engine/async_llm.py:487:output_handler:outputs = await engine_core.get_output_async()",
@@ -360,12 +366,17 @@ class Rank:
         uvicorn("Waiting for application shutdown.")
         uvicorn("Application shutdown complete.")
         uvicorn(f"Finished server process [{os.getpid()}]")
+        if self.config.cpu:
+            log.info("core_client.py:770", "[shutdown] MPClient: start timeout=0s")
+            log.info("core_client.py:772", "[shutdown] MPClient: stopping engine manager")
+            log.info("core_client.py:777", "[shutdown] MPClient: complete")
         if self.server is not None:
             self.server.close()
         self._end_children(1.0)
 
     def _shut_down(self) -> None:
         log = self.log
+        self.completions.leaving.set()
         log.info("launcher.py:254", "[shutdown] API server: shutdown triggered")
         log.info("launcher.py:270", "[shutdown] API server: stopping engine client mode=abort timeout=0s")
         log.info("core_client.py:770", "[shutdown] MPClient: start timeout=0s")
@@ -377,12 +388,23 @@ class Rank:
         log.info("core_client.py:777", "[shutdown] MPClient: complete")
         log.info("launcher.py:279", "[shutdown] API server: engine client stopped")
         log.info("launcher.py:304", "[shutdown] API server: shutting down FastAPI HTTP server")
-        self.completions.dead.set()
         if self.server is not None:
             uvicorn("Shutting down")
+            self._await_clients(self.server)
+            self.completions.dead.set()
             uvicorn("Waiting for application shutdown.")
             uvicorn("Application shutdown complete.")
             self.server.close()
+
+    def _await_clients(self, server: Server) -> None:
+        """Wait for the clients of answers that are on their way: they get nothing more, and only they can leave."""
+        server.refuse()
+        if not server.answering:
+            return
+        uvicorn("Waiting for connections to close. (CTRL+C to force quit)")
+        self.signals.deaf = True
+        while server.answering:
+            self.signals.pause(0.05)
 
     def _end_children(self, seconds: float) -> None:
         for pid in (self.engine_pid, self.coordinator_pid):
@@ -409,30 +431,38 @@ class Rank:
     def _route(self, request: Request) -> Reply:
         config = self.config
         path, method = request.path, request.method
-        if path in ("/health", "/ping"):
-            return Reply(503 if self.completions.dead.is_set() else 200, kind="")
-        if path == "/metrics":
-            text = self.metrics.text().encode()
-            return Reply(body=text, kind="text/plain; version=0.0.4; charset=utf-8")
-        if path == "/version":
-            return as_json({"version": config.version})
-        if path == "/load":
-            return as_json({"server_load": 0})
+        allowed = self._allowed(path)
+        if not allowed:
+            return as_json({"detail": "Not Found"}, 404)
+        if method not in allowed.split(", "):
+            return as_json({"detail": "Method Not Allowed"}, 405, allow=allowed)
         if (
             config.api_key
             and path.startswith("/v1")
             and request.headers.get("authorization") != f"Bearer {config.api_key}"
         ):
             return as_json({"error": "Unauthorized"}, 401)
-        if path == "/v1/models":
-            return as_json({"object": "list", "data": [self._model(name) for name in config.served]})
+        if path in ("/health", "/ping"):
+            return Reply(503 if self.completions.dead.is_set() else 200, kind="")
+        if path == "/metrics":
+            version = "1.0.0" if config.cpu else "0.0.4"
+            return Reply(body=self.metrics.text().encode(), kind=f"text/plain; version={version}; charset=utf-8")
         if path in ("/v1/completions", "/v1/chat/completions"):
-            if method != "POST":
-                return as_json({"detail": "Method Not Allowed"}, 405)
             return self.completions.handle(request, chat=path.endswith("chat/completions"))
-        if path == "/tokenize" and method == "POST":
+        if path in ("/tokenize", "/detokenize"):
             return self._tokenize(request)
-        return as_json({"detail": "Not Found"}, 404)
+        if path in ("/docs", "/redoc", "/docs/oauth2-redirect"):
+            return Reply(body=b"<!DOCTYPE html>\n<title>FastAPI</title>\n", kind="text/html; charset=utf-8")
+        values: dict[str, Any] = {
+            "/version": {"version": config.version},
+            "/load": {"server_load": 0},
+            "/v1/models": {"object": "list", "data": [self._model(name) for name in config.served]},
+            "/kv_event_sources": {},
+            "/openapi.json": {"openapi": "3.1.0", "info": {"title": "FastAPI", "version": "0.1.0"}, "paths": {}},
+        }
+        if path in values:
+            return as_json(values[path])
+        return error(501, "NotImplementedError", f"{path} is not simulated.")
 
     def _model(self, name: str) -> dict[str, Any]:
         return {
@@ -443,19 +473,48 @@ class Rank:
             "root": self.config.model,
             "parent": None,
             "max_model_len": self.config.max_model_len,
-            "permission": [],
+            "permission": [
+                {
+                    "id": f"modelperm-{uuid.uuid4().hex[:16]}",
+                    "object": "model_permission",
+                    "created": int(time.time()),
+                    "allow_create_engine": False,
+                    "allow_sampling": True,
+                    "allow_logprobs": True,
+                    "allow_search_indices": False,
+                    "allow_view": True,
+                    "allow_fine_tuning": False,
+                    "organization": "*",
+                    "group": None,
+                    "is_blocking": False,
+                }
+            ],
         }
 
     def _tokenize(self, request: Request) -> Reply:
         try:
-            body = json.loads(request.body)
+            body = read_body(request)
+            check_model(body, self.config.served)
+            if request.path == "/detokenize":
+                if "tokens" not in body:
+                    raise missing(body, "tokens")
+                return as_json({"prompt": " ".join(map(str, body["tokens"]))})
+            if "prompt" not in body and "messages" not in body:
+                raise missing(body, "prompt", "messages")
             text = words.chat_text(body["messages"]) if "messages" in body else str(body["prompt"])
-        except (ValueError, KeyError, TypeError, AttributeError) as problem:
+        except Refusal as refusal:
+            return refusal.reply
+        except (KeyError, TypeError, AttributeError) as problem:
             return error(400, "BadRequestError", str(problem))
         count = words.count(text)
-        longest = self.config.max_model_len
+        pieces = words.split(text) if body.get("return_token_strs") else None
         return as_json(
-            {"count": count, "max_model_len": longest, "tokens": list(range(count)), "token_strs": None}
+            {
+                "count": count,
+                "max_model_len": self.config.max_model_len,
+                "tokens": list(range(count)),
+                "token_strs": pieces,
+            }
         )
 
 

@@ -1,6 +1,7 @@
 """A small HTTP/1.1 server: a thread for each connection, keep-alive, chunked answers, aborts noticed."""
 
 import contextlib
+import email.utils
 import json
 import select
 import socket
@@ -12,7 +13,8 @@ from typing import Any
 from .log import uvicorn
 
 REASONS = {200: "OK", 400: "Bad Request", 401: "Unauthorized", 404: "Not Found", 405: "Method Not Allowed",
-           422: "Unprocessable Entity", 500: "Internal Server Error", 503: "Service Unavailable"}  # fmt: skip
+           422: "Unprocessable Entity", 500: "Internal Server Error", 501: "Not Implemented",
+           503: "Service Unavailable"}  # fmt: skip
 MAX_HEAD = 65536
 MAX_BODY = 64 << 20
 
@@ -54,9 +56,10 @@ class Reply:
     headers: dict[str, str] = field(default_factory=dict)
 
 
-def as_json(value: Any, status: int = 200) -> Reply:
+def as_json(value: Any, status: int = 200, **headers: str) -> Reply:
     """Return a JSON answer."""
-    return Reply(status, json.dumps(value, ensure_ascii=False, separators=(",", ":")).encode())
+    body = json.dumps(value, ensure_ascii=False, separators=(",", ":")).encode()
+    return Reply(status, body, headers=headers)
 
 
 class Server:
@@ -67,6 +70,7 @@ class Server:
         self._handle = handle
         self._access_log = access_log
         self._open: set[socket.socket] = set()
+        self._answering = 0
         self._lock = threading.Lock()
         threading.stack_size(256 * 1024)
 
@@ -80,6 +84,16 @@ class Server:
         with self._lock:
             self._open.add(connection)
         threading.Thread(target=self._serve, args=(connection, f"{host}:{port}"), daemon=True).start()
+
+    @property
+    def answering(self) -> int:
+        """How many answers are on their way, health probes included."""
+        with self._lock:
+            return self._answering
+
+    def refuse(self) -> None:
+        """Take no more connections."""
+        self._listener.close()
 
     def close(self) -> None:
         """Close the listener and every connection."""
@@ -95,13 +109,24 @@ class Server:
                 rest = b""
                 while True:
                     request, rest = self._read(connection, client, rest)
-                    if request is None or not self._answer(request):
+                    if request is None:
+                        return
+                    self._count(1)
+                    try:
+                        goes_on = self._answer(request)
+                    finally:
+                        self._count(-1)
+                    if not goes_on:
                         return
         except (OSError, Gone):
             return
         finally:
             with self._lock:
                 self._open.discard(connection)
+
+    def _count(self, change: int) -> None:
+        with self._lock:
+            self._answering += change
 
     def _read(self, connection: socket.socket, client: str, data: bytes) -> tuple[Request | None, bytes]:
         while b"\r\n\r\n" not in data:
@@ -158,14 +183,17 @@ class Server:
             line = f'{request.client} - "{request.method} {request.path} HTTP/1.1"'
             uvicorn(f"{line} {reply.status} {REASONS.get(reply.status, '')}")
         keep = request.headers.get("connection", "").lower() != "close"
-        head = [f"HTTP/1.1 {reply.status} {REASONS.get(reply.status, 'Unknown')}", "server: uvicorn"]
+        head = [f"HTTP/1.1 {reply.status} {REASONS.get(reply.status, 'Unknown')}"]
+        head += [f"date: {email.utils.formatdate(usegmt=True)}", "server: uvicorn"]
         head += [f"{name}: {value}" for name, value in reply.headers.items()]
+        if reply.events is None:
+            head.append(f"content-length: {len(reply.body)}")
         if reply.kind:
             head.append(f"content-type: {reply.kind}")
+        head.append("vary: Origin")
         if not keep:
             head.append("connection: close")
         if reply.events is None:
-            head.append(f"content-length: {len(reply.body)}")
             body = b"" if request.method == "HEAD" else reply.body
             request.connection.sendall("\r\n".join([*head, "", ""]).encode("latin-1") + body)
             return keep
