@@ -458,4 +458,4 @@ class _Starts:
 
 
 def _dp_size(argv: Sequence[str]) -> int:
-    return int(argv[argv.index("--data-parallel-size") + 1])
+    return int(argv[argv.index("--data-parallel-size") + 1]) if "--data-parallel-size" in argv else 1

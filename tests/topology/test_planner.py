@@ -231,6 +231,25 @@ def test_port_map_of_a_host() -> None:
     assert [use.owner for use in plan.ports if use.use == "rpc"] == ["p", "d"]
 
 
+@pytest.mark.parametrize("rpc_port", ["", "rpc_port: 12321, "])
+def test_a_group_of_one_rank_has_no_data_parallel_flags(rpc_port: str) -> None:
+    """vLLM refuses `--data-parallel-rank 0` with a size of 1: external load balancing needs more than one rank."""
+    cluster = topology(
+        (
+            "dp_size: 2, tp_size: 8, api_port: 7100, rpc_port: 12321, ",
+            f"dp_size: 1, tp_size: 8, api_port: 7100, {rpc_port}",
+        )
+    )
+    plan = make_plan(cluster)
+    assert not [word for word in plan.by_id["p/0"].argv if word.startswith("--data-parallel")]
+    assert plan.by_id["p/0"].kv_ports == tuple(range(14000, 14008))
+    assert [use.owner for use in plan.ports if use.use == "rpc"] == ["d"]
+    assert kv_config(plan.by_id["d/0"])["kv_connector_extra_config"] == {
+        "prefill": {"dp_size": 1, "tp_size": 8},
+        "decode": {"dp_size": 8, "tp_size": 2},
+    }
+
+
 CLUSTERS = st.tuples(
     st.sampled_from(["a2", "a3", "cpu"]),
     st.sampled_from(["0.11.0", "0.13.0", "0.22.1rc1", "0.23.0"]),

@@ -83,6 +83,8 @@ CASES = [
         "runtime.state_dir",
         "absolute",
     ),
+    Case("F06", WARNING, defaults("tokenizer: ~/t"), "defaults.args.tokenizer", "whole path"),
+    Case("F06", WARNING, defaults(env="A: ~/t"), "defaults.env.A", "write $HOME/t", defaults(env="A: $HOME/t")),
     Case("F07", ERROR, (("name: small", "name: Small"),), "name", "a-z, 0-9"),
     Case("F07", ERROR, (("  n1: {", "  N_1: {"),), "nodes.N_1", "no usable name"),
     Case("F07", ERROR, (("  d: {", "  all: {"),), "groups.all", "a meaning of its own"),

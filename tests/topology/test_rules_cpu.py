@@ -13,6 +13,7 @@ ERROR, WARNING, INFO = Severity.ERROR, Severity.WARNING, Severity.INFO
 
 ENV = "defaults: {env: {OMP_NUM_THREADS: 1}, args: {seed: 1024}}"
 VERSION = 'vllm: "0.32.0"'
+ONE = ("dp_size: 2", "dp_size: 1")
 DENSE = ("path: ~/m, served_name: m", "path: ~/m, served_name: m, kind: dense")
 
 

@@ -130,7 +130,7 @@ class _Builder:
                 if node not in group.nodes:
                     message = f"{node} is no node of the group {name}; its nodes are {', '.join(group.nodes)}"
                     yield _error("F08", message, (*path, key, node), on_key=True)
-        if group.rpc_port is None and self.file.model.kind == "moe":
+        if group.rpc_port is None and self.file.model.kind == "moe" and group.dp_size > 1:
             message = f"`rpc_port` is missing: the ranks of {name} meet there, on {group.nodes[0]}"
             yield _error("F05", message, path, on_key=True)
 
@@ -201,7 +201,7 @@ class _Builder:
         levels = [file.defaults, role, part]
         ranks = _ranks(part)
         first = next((node for node, count in ranks.items() if count), part.nodes[0])
-        dense = file.model.kind == "dense"
+        apart = file.model.kind == "dense" or part.dp_size == 1
         return model.Group(
             name=name,
             role=model.Role(part.role),
@@ -210,7 +210,7 @@ class _Builder:
             tp_size=part.tp_size,
             pp_size=part.pp_size,
             api_port=part.api_port,
-            rpc_port=0 if dense else part.rpc_port or 0,
+            rpc_port=0 if apart else part.rpc_port or 0,
             kv_port=part.kv_port,
             ranks_per_node=ranks,
             devices=_devices(part, model.NPUS_PER_NODE[file.platform]),
@@ -219,7 +219,7 @@ class _Builder:
             kv_config=merge([kv.config for kv in kvs]),
             kv_extra=merge([kv.extra for kv in kvs]),
             connector=next((kv.connector for kv in reversed(kvs) if kv.connector), ""),
-            dp_address="" if dense else part.dp_address or nodes[first].address,
+            dp_address="" if apart else part.dp_address or nodes[first].address,
         )
 
 

@@ -141,7 +141,7 @@ class Group:
     pp_size: int
     api_port: int
     rpc_port: int
-    """0 for a dense model, whose ranks are independent instances."""
+    """0 where nobody meets: for a dense model, whose ranks are independent instances, and for a single rank."""
     kv_port: int
     ranks_per_node: Mapping[str, int]
     """Ranks on each node, in the order of `nodes`: contiguous blocks of DP ranks."""
@@ -158,7 +158,7 @@ class Group:
     connector: str = ""
     """The group's KV connector."""
     dp_address: str = ""
-    """Address of the node of rank 0, unless the file overrides it; empty for independent instances."""
+    """Address of the node of rank 0, unless the file overrides it; empty where nobody meets."""
 
     @property
     def pcp_size(self) -> int:
@@ -211,6 +211,13 @@ class Topology:
     def npus_per_node(self) -> int:
         """Device ids of one server."""
         return NPUS_PER_NODE[self.platform]
+
+    def is_apart(self, group: Group) -> bool:
+        """Whether the ranks of a group run without data parallel flags.
+
+        vLLM refuses `--data-parallel-rank` for a dense model, and with a `--data-parallel-size` of 1.
+        """
+        return self.model.kind == "dense" or group.dp_size == 1
 
     def roles_of(self, node: str) -> tuple[Role, ...]:
         """Return the roles that a node serves, each once, in the order of the groups."""

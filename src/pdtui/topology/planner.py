@@ -68,7 +68,7 @@ def _group_ranks(topology: Topology, group: Group) -> Iterator[RankPlan]:
 
 def _kv_of(topology: Topology, group: Group, dp_rank: int, local_rank: int) -> tuple[int, tuple[int, ...]]:
     """Return the KV port that a rank is told and the ports that it binds."""
-    independent = topology.model.kind == "dense"
+    independent = topology.is_apart(group)
     if not topology.has_npus:
         return side_channel_base(group.kv_port, dp_rank, independent=independent), (group.kv_port + dp_rank,)
     kv_port = group.kv_port + (dp_rank * group.npus_per_rank if independent else 0)
@@ -106,7 +106,7 @@ def derived_args(
     topology: Topology, group: Group, node: str, dp_rank: int, api_port: int, kv_port: int
 ) -> dict[str, Any]:
     """Return the flags that follow from the file; all of `_PER_RANK`, None where there is none."""
-    independent = topology.model.kind == "dense"
+    independent = topology.is_apart(group)
     parallel: dict[str, Any] = {
         "data-parallel-size": group.dp_size,
         "data-parallel-rank": dp_rank,
@@ -202,7 +202,7 @@ def derived_env(
 ) -> dict[str, str]:
     """Return the variables that follow from the node and the rank's NPUs, or without NPUs the side channel."""
     if not topology.has_npus:
-        independent = topology.model.kind == "dense"
+        independent = topology.is_apart(group)
         return {
             "VLLM_HOST_IP": node.address,
             "GLOO_SOCKET_IFNAME": node.nic,

@@ -255,7 +255,7 @@ class GroupPart(RankPart):
     pp_size: Size = Field(default=1, description="Pipeline parallel size; prefill only.")
     api_port: Port = Field(description="HTTP port of the first rank on each node; the others count up.")
     rpc_port: Port | None = Field(
-        default=None, description="Where the group meets, on the node of rank 0. MoE only."
+        default=None, description="Where the group meets, on the node of rank 0. MoE of several ranks only."
     )
     kv_port: Port = Field(description="First port of the KV handshake; the ranks' ports follow from it.")
     ranks: dict[str, Size] | None = Field(default=None, description="Ranks on each node, when they are not equal.")

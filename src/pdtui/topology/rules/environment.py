@@ -10,6 +10,7 @@ from pdtui.topology.lease import lease_variable
 from pdtui.topology.planner import derived_env, placement, rank_devices
 from pdtui.topology.redact import is_secret
 from pdtui.topology.rules.registry import Context, error, info, rule, warning
+from pdtui.topology.script import HOME
 
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\Z")
 OBSOLETE = {
@@ -47,6 +48,11 @@ def variables(context: Context) -> Iterator[Problem]:
             elif is_secret(key) and isinstance(value, str) and value and not value.startswith("$"):
                 message = f"the value of {key} stands in the file for all to read; write {{from_env: NAME}}"
                 yield warning("V13", message, where, on_key=True)
+            if isinstance(value, str) and value.startswith(HOME):
+                message = (
+                    f"{key} is passed on as written: ~/ is no home here; write $HOME/{value.removeprefix(HOME)}"
+                )
+                yield warning("F06", message, where)
             if key in OBSOLETE and key != lease:
                 yield info("V7", f"{key} has no effect: {OBSOLETE[key]}; delete it", where, on_key=True)
 

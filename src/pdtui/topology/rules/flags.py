@@ -10,6 +10,7 @@ from pdtui.topology.findings import Path, Problem
 from pdtui.topology.model import Group, Role
 from pdtui.topology.planner import listening_address, placement
 from pdtui.topology.rules.registry import Context, error, info, npu_rule, rule, warning
+from pdtui.topology.script import HOME
 
 SOURCES = {
     "port": "api_port",
@@ -45,6 +46,9 @@ def _value(path: Path, key: str, value: Any) -> Iterator[Problem]:
     if isinstance(value, str) and value.lower() in {"yes", "no", "on", "off"}:
         word = "true" if value.lower() in {"yes", "on"} else "false"
         yield warning("F06", f"`{value}` is passed on as text; for a switch write {word}", path)
+    if isinstance(value, str) and value.startswith(HOME):
+        message = f"`{value}` is passed on as written: ~/ is the home in model.path only; write the whole path"
+        yield warning("F06", message, path)
     if isinstance(value, dict) and len(value) == 1 and set(value) <= {"file", "from_env"}:
         yield error("F09", f"a secret as the value of a flag is not yet supported: `{key}`", path)
     if isinstance(value, str) and key.endswith("-config") and value.lstrip().startswith(("{", "[")):
@@ -64,7 +68,7 @@ def overrides(context: Context) -> Iterator[Problem]:
         for key, source in SOURCES.items():
             if key not in group.args:
                 continue
-            if context.topology.model.kind == "dense" and key.startswith("data-parallel"):
+            if context.topology.is_apart(group) and key.startswith("data-parallel"):
                 continue
             yield from _override(context, group, key, source)
         if "kv-transfer-config" in group.args:

@@ -103,7 +103,7 @@ def meeting_point(context: Context) -> Iterator[Problem]:
     topology = context.topology
     for name, part in context.file.groups.items():
         group = topology.groups[name]
-        if part.dp_address is None or topology.model.kind == "dense":
+        if part.dp_address is None or topology.is_apart(group):
             continue
         first = next(iter(placement(group)), None)
         if first is None:
@@ -122,6 +122,23 @@ def meeting_point(context: Context) -> Iterator[Problem]:
         else:
             message = f"`dp_address` is {part.dp_address}, but rank 0 of {name} runs on {first[0]}, {derived}"
             yield error("R04", f"{message}; delete it, or change the order of `nodes`", path)
+
+
+@rule
+def single_ranks(context: Context) -> Iterator[Problem]:
+    """A group of one rank runs without data parallel flags (T11)."""
+    for name, group in context.topology.groups.items():
+        if context.topology.model.kind == "dense" or group.dp_size > 1:
+            continue
+        for key, value in group.args.items():
+            where = context.where(group, "args", key)
+            if key == "data-parallel-size" and value == 1:
+                yield info("F11", f"`{key}` follows from dp_size anyway; delete it", where, on_key=True)
+            elif key.startswith("data-parallel"):
+                message = (
+                    f"`{key}` in {name}, whose dp_size is 1: vLLM refuses data parallel flags for a single rank"
+                )
+                yield error("T11", f"{message}; delete it, or raise dp_size", where, on_key=True)
 
 
 @rule

@@ -199,8 +199,7 @@ def hccl(context: Context) -> Iterator[Problem]:
 
 def _talks(context: Context, group: Group) -> bool:
     """Whether the ranks of a group use HCCL: one NPU that stands for itself has nobody to talk to."""
-    alone = context.topology.model.kind == "dense" or group.dp_size == 1
-    return not (alone and group.npus_per_rank == 1)
+    return not (context.topology.is_apart(group) and group.npus_per_rank == 1)
 
 
 @rule
