@@ -394,7 +394,9 @@ async def test_an_alarm_of_a_rank_is_shown_and_its_begin_and_end_are_events(clus
 
     def events() -> list[tuple[str, str]]:
         return [
-            (e.severity, e.message) for e in fleet.snapshot.events if e.subject == "p1/0" and "KV" in e.message
+            (e.severity, e.message)
+            for e in fleet.snapshot.events
+            if e.subject == "p1/0" and "nobody fetches" in e.message
         ]
 
     async with cluster.fleet() as fleet:
@@ -408,7 +410,7 @@ async def test_an_alarm_of_a_rank_is_shown_and_its_begin_and_end_are_events(clus
         node.set_behaviour("tiny", "p1/0", Behaviour(ready_after=0, metrics=f"{text} 0.01\n"))
         await cluster.clock.advance(10)
         assert fleet.store.ranks["p1/0"].alarms == ()
-        assert events()[1:] == [("good", "its KV cache is no longer full of prompts that nobody fetches")]
+        assert events()[1:] == [("good", "no longer holds prompts that nobody fetches")]
         node.set_behaviour("tiny", "p1/0", Behaviour(ready_after=0, metrics=f"{text} 0.75\n"))
         await cluster.clock.advance(30)
         assert fleet.store.ranks["p1/0"].alarms

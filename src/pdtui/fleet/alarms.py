@@ -40,8 +40,8 @@ EXPIRED_FOR = 300.0
 
 _ENDED: dict[AlarmId, str] = {
     "computes-prompts": "no longer computes prompts itself",
-    "kv-held": "its KV cache is no longer full of prompts that nobody fetches",
-    "kv-expired": f"no KV given up for {EXPIRED_FOR / 60:.0f} minutes",
+    "kv-held": "no longer holds prompts that nobody fetches",
+    "kv-expired": f"has given up no KV for {EXPIRED_FOR / 60:.0f} minutes",
 }
 
 
@@ -163,7 +163,7 @@ class _KvHeld:
         return Alarm(
             "kv-held",
             "error" if waiting else "warning",
-            f"its KV cache is {usage * 100:.0f} % full and nothing runs: finished prompts wait to be fetched"
+            f"holds finished prompts that nobody fetches: KV cache {usage * 100:.0f} % full, nothing runs"
             + (f", {requests}" if waiting else ""),
             "see whether the decode ranks run, have room, and reach its KV port; blocks that nobody fetches are "
             "given up when their lease ends",
@@ -198,8 +198,7 @@ class _KvExpired:
         of_requests = f"the KV of {expired} request{'' if expired == 1 else 's'}"
         parts = [f"gave up {of_requests} that no decode rank fetched in time"] if expired else []
         if late:
-            times = "once" if late == 1 else f"{late} times"
-            parts.append(f"KV was fetched {times} after it was given up: those answers may be wrong text")
+            parts.append(f"had KV fetched {_times(late)} after giving it up, so that answers may be wrong text")
         return Alarm(
             "kv-expired",
             "error" if late else "warning",
@@ -208,3 +207,7 @@ class _KvExpired:
             "kv_lease_duration in kv.extra makes the lease longer",
             self._since,
         )
+
+
+def _times(count: int) -> str:
+    return "once" if count == 1 else f"{count} times"
