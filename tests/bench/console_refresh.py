@@ -1,6 +1,8 @@
-"""What the console costs: 64 nodes x 16 NPUs and 576 ranks at 1 Hz, in a real terminal (a pty that counts bytes).
+"""What the console costs: 64 nodes x 16 NPUs and 576 ranks, and 64 nodes x 8 ranks without NPUs, each at 1 Hz in a
+real terminal (a pty that counts bytes).
 
-By hand: `python -m tests.bench.console_refresh [--seconds 10] [--changed 0.05] [--log 0] [--size 120x70]`.
+By hand: `python -m tests.bench.console_refresh [--seconds 10] [--changed 0.05] [--log 0] [--size 120x70]
+[--grid npus|ranks|both]`.
 CPU and memory are of the console's process, the engine is a thread that makes the snapshots; bytes are what an
 SSH connection would carry. CPU and bytes are trustworthy on a busy machine, wall-clock lag is not.
 """
@@ -30,13 +32,24 @@ from tests.support.fake_fleet import NOW, FakeFleet
 
 
 def main() -> None:
-    """Run the console in a child on a pty and print what it cost."""
+    """Run consoles in children on a pty."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--seconds", type=float, default=10.0)
     parser.add_argument("--changed", type=float, default=0.05, help="share of NPUs that change each second")
     parser.add_argument("--log", type=int, default=0, help="log lines a second of the rank that is shown")
     parser.add_argument("--size", default="120x70")
+    parser.add_argument("--grid", choices=["npus", "ranks", "both"], default="both")
     options = parser.parse_args()
+    for grid in ("npus", "ranks") if options.grid == "both" else (options.grid,):
+        options.grid = grid
+        _measure(options)
+
+
+_CELLS = {"npus": "1024 NPUs and 576 ranks", "ranks": "512 ranks"}
+
+
+def _measure(options: argparse.Namespace) -> None:
+    """Run one console and print what it cost."""
     with tempfile.TemporaryDirectory() as folder:
         report = Path(folder) / "report.json"
         child, terminal = pty.fork()
@@ -51,9 +64,8 @@ def main() -> None:
         result: dict[str, Any] = json.loads(report.read_text())
     seconds = result["seconds"]
     total = sum(size for at, size in arrived if result["begun"] <= at <= result["begun"] + seconds)
-    print(
-        f"{options.size}, {options.changed:.0%} of 1024 NPUs a second, {options.log} log lines/s, {seconds:.1f} s"
-    )
+    cells = _CELLS[options.grid]
+    print(f"{options.size}, {options.changed:.0%} of {cells} a second, {options.log} log lines/s, {seconds:.1f} s")
     print(f"  to the terminal   {total / seconds / 1000:8.1f} kB/s")
     print(f"  CPU               {result['cpu'] / seconds * 1000:8.1f} ms a second")
     print(f"  RSS               {result['rss'] / 1024:8.1f} MB")
@@ -80,7 +92,8 @@ def _child(options: argparse.Namespace, report: Path) -> None:
     prepare_textual(slow=False)
     from pdtui.console.app import ConsoleApp, Options
 
-    fleet = FakeFleet.healthy(nodes=64)
+    ranks = options.grid == "ranks"
+    fleet = FakeFleet.cpu(nodes=64, prefill=2, decode=6) if ranks else FakeFleet.healthy(nodes=64)
     app = ConsoleApp(fleet, Options(), clock=_Clock())
     figures: dict[str, float] = {"gap": 0.0}
 
@@ -92,9 +105,8 @@ def _child(options: argparse.Namespace, report: Path) -> None:
             fleet.publish(_changed(fleet._snapshot, options.changed, chance))
             if options.log:
                 head = "(EngineCore_DP0 pid=3000) INFO 11-30 12:00:01 [core.py:1] Added request"
-                fleet.write_log(
-                    "decode/0", *(f"{head} {chance.random()} {n} " + "x" * 120 for n in range(options.log))
-                )
+                first = "d/0" if ranks else "decode/0"
+                fleet.write_log(first, *(f"{head} {chance.random()} {n} " + "x" * 120 for n in range(options.log)))
             time.sleep(1.0)
         figures.update(
             begun=begun,
@@ -162,7 +174,8 @@ def _changed(snapshot: Snapshot, share: float, chance: random.Random) -> Snapsho
     def rank(one: RankStatus) -> RankStatus:
         if one.metrics is None or chance.random() >= share:
             return one
-        return replace(one, metrics=replace(one.metrics, running=chance.randrange(40)))
+        metrics = replace(one.metrics, running=chance.randrange(40), observed_at=(one.observed_at or 0) + 1)
+        return replace(one, metrics=metrics, observed_at=metrics.observed_at)
 
     return replace(
         snapshot,

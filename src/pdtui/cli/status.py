@@ -15,6 +15,7 @@ import click
 from pdtui.cli.live import SETTLE, clock_time, with_fleet
 from pdtui.cli.output import columns, print_json
 from pdtui.cli.rank_table import rank_table
+from pdtui.clock import SystemClock
 from pdtui.fleet.fleet import Fleet
 from pdtui.fleet.leases import lease_words
 from pdtui.fleet.serving import is_serving
@@ -41,7 +42,7 @@ FINE = frozenset({Verdict.HEALTHY, Verdict.NA})
     type=click.FloatRange(min=0),
     default=0.0,
     metavar="SECONDS",
-    help="How long to read metrics first, every 5 s: tokens/s, TTFT, TPOT and alarms need several readings.",
+    help="How long to read metrics first: tokens/s, TTFT and TPOT need two readings (10 s), alarms more (30 s).",
 )
 def command(file: Path, as_json: bool, wait: float, over: float) -> int:
     """Print nodes, NPUs and ranks of FILE as they are now.
@@ -57,7 +58,7 @@ def command(file: Path, as_json: bool, wait: float, over: float) -> int:
                 if there := [node.name for node in fleet.snapshot.nodes if node.state is NodeState.CONNECTED]:
                     await fleet.poll_now(there, hanging=False)
                 await _diagnosed(fleet)
-        await asyncio.sleep(over)
+        await SystemClock().sleep(over)
         fleet.store.publish()
         snapshot = fleet.snapshot
         if as_json:

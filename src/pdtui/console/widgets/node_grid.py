@@ -19,7 +19,7 @@ from pdtui.console.timing import duration
 from pdtui.console.widgets.line_view import RowView
 from pdtui.fleet.snapshot import NodeState, NodeStatus, RankStatus, Snapshot
 
-_REVERSE = Style(reverse=True)
+_REVERSE, _UNDERLINE = Style(reverse=True), Style(underline=True)
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,7 +156,7 @@ class NodeGrid(RowView):
         styles = self.look.styles
         if width == 1:
             if marked:
-                style = style + styles.mark + Style(underline=True)
+                style = style + _UNDERLINE
             line.add(text[:1], styles.cursor + style + _REVERSE if cursor else style)
             return
         sign = len(text) == 1
