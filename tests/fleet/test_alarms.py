@@ -14,6 +14,7 @@ from pdtui.remote.messages.commands import HttpReply
 from pdtui.remote.messages.ranks import WarmUp
 from pdtui.topology.model import Role
 from pdtui.topology.plan import RankPlan
+from tests.readings.samples import log
 from tests.support.manual_clock import ManualClock
 from tests.support.memory_node import MemoryAgent, MemoryNode
 
@@ -286,3 +287,28 @@ async def test_the_share_of_pulled_tokens_leaves_the_warm_up_out(sources: bool) 
     assert server.last.external_share == 1.0
     await server.computes(60)
     assert server.last.external_share == 0.5
+
+
+async def scrapes(role: Role, *names: str) -> Sequence[Alarm]:
+    """Read what real servers said, five seconds apart, and return the last alarms."""
+    server = Server(role)
+    for name in names:
+        server.node.http_replies[7100, "/metrics"] = HttpReply(200, log(f"kept/{name}.txt").encode())
+        server.last = await server.meters.read(MemoryAgent(server.node), server.rank, "10.0.0.1")
+        await server.clock.advance(EVERY)
+    return server.meters.alarms(server.rank.id)
+
+
+async def test_a_real_prefill_rank_whose_leases_ended_and_whose_kv_was_fetched_after() -> None:
+    assert (
+        await scrapes(Role.PREFILL, "prefill_idle", "prefill_held", "prefill_held") == ()
+    )  # Three blocks: no alarm.
+    (alarm,) = await scrapes(Role.PREFILL, "prefill_idle", "prefill_held", "prefill_expired")
+    assert alarm.severity == "error"
+    assert "the KV of 9 requests" in alarm.message
+    assert "fetched once after" in alarm.message
+
+
+async def test_a_real_decode_rank_that_pulled_and_then_got_requests_that_it_could_not_serve() -> None:
+    assert await scrapes(Role.DECODE, "decode_pulled", "decode_pulled", "decode_pulled") == ()
+    assert await scrapes(Role.DECODE, "decode_pulled", "decode_failures") == ()  # Not twice in a row.

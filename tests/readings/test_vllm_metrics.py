@@ -5,6 +5,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pdtui.readings.vllm_metrics import KEEP, Mean, MetricsReading, rates, read_metrics
+from pdtui.text import decode
 from tests.readings.samples import log
 
 
@@ -179,6 +180,32 @@ def test_what_is_no_vllm_metrics_gives_nothing(text: str) -> None:
 
 
 PARTS = st.sampled_from([*KEEP, "{", "}", '"', ",", "=", " ", "\n", "source", "engine", "NaN", "+Inf", "1", "\\"])
+
+
+@pytest.mark.parametrize(
+    ("name", "counts", "own"),
+    [
+        ("prefill_idle", (0, 0, 0, 0), 917),
+        ("prefill_held", (0, 0, 0, 0), 1689),
+        ("prefill_expired", (9, 1, 0, 0), 3524),
+        ("decode_pulled", (0, 0, 0, 0), 0),
+        ("decode_failures", (0, 0, 6, 4), 102),
+    ],
+)
+def test_what_real_servers_count_when_pulls_fail_or_are_late(name: str, counts: tuple[int, ...], own: int) -> None:
+    reading = read(f"kept/{name}.txt")
+    assert (reading.expired_leases, reading.late_pulls, reading.failed_transfers, reading.errors) == counts
+    assert reading.own_prompt_tokens == own
+    assert (reading.kv_usage or 0.0) == pytest.approx(
+        {"prefill_held": 7 / 1023, "decode_failures": 1 / 1023}.get(name, 0.0), rel=1e-3
+    )
+
+
+@settings(max_examples=60)
+@given(st.binary(max_size=200))
+def test_no_bytes_raise(data: bytes) -> None:
+    read_metrics(decode(data), 0.0)
+    read_metrics("vllm:num_requests_running" + decode(data), 0.0)
 
 
 @settings(max_examples=60)

@@ -26,7 +26,8 @@ IDLE = 600.0
 
 HELD = 0.5
 """Share of a prefill rank's KV cache. With nothing running only finished prompts hold blocks, and if all is well
-each is fetched within a second: half the cache is far more than that, and the other half still serves."""
+each is fetched within a second: half the cache is far more than that, or than the last batch, which engines that
+sleep keep until they work again; and the other half still serves."""
 RELEASED = 0.25
 """The alarm ends below this share, so that it does not come and go around `HELD`."""
 HELD_FOR = 15.0

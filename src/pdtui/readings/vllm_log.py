@@ -103,9 +103,13 @@ _ERROR = re.compile(
     r"^(?:\([^()]{1,60}\) )?(?:(?:ERROR|CRITICAL|FATAL)\b|Traceback \(most recent call last\))"
     r"|^(?:[a-zA-Z_]\w{0,60}\.){0,8}[A-Z]\w{0,60}(?:Error|Exception|Interrupt|Exit)(?::|$)"
     r"|^\[?(?:ERROR|E\d{4} \d\d:)|\[rank\d+\]:\[E\d{4}|^vllm[\w ]{0,20}: error:|^Fatal Python error"
+    r"|^20\d\d-\d\d-\d\d \d\d:\d\d:\d\d\S{0,8} (?:- )?[\w.]{1,40} (?:- )?(?:ERROR|CRITICAL)\b"
     r"|^(?:\S{0,80}: line \d+: .{0,200})?(?:Segmentation fault|Bus error|Killed|Aborted)\b"
 )
-_WARNING = re.compile(r"^(?:\([^()]{1,60}\) )?WARNING\b|^\[?(?:WARNING|W\d{4} \d\d:)|\[rank\d+\]:\[W\d{4}")
+_WARNING = re.compile(
+    r"^(?:\([^()]{1,60}\) )?WARNING\b|^\[?(?:WARNING|W\d{4} \d\d:)|\[rank\d+\]:\[W\d{4}"
+    r"|^20\d\d-\d\d-\d\d \d\d:\d\d:\d\d\S{0,8} (?:- )?[\w.]{1,40} (?:- )?WARN(?:ING)?\b"
+)
 
 
 def severity(line: str) -> Severity:
