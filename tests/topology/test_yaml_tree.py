@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from pdtui.topology import yaml_tree
 from pdtui.topology.validate import to_data
 from pdtui.topology.yaml_tree import MAX_DEPTH, parse
-from tests.topology.examples import BASE, FILE, loaded
+from tests.topology.examples import BASE, CPU, FILE, changed, loaded
 
 BROKEN = [
     (b"", 1, 1, "empty"),
@@ -135,6 +135,7 @@ def test_the_parser_in_python_gives_the_same(monkeypatch: pytest.MonkeyPatch) ->
 PIECES = st.sampled_from(
     [
         *BASE.splitlines(keepends=True),
+        *CPU.splitlines(keepends=True)[2:8],
         "{",
         "}",
         "[",
@@ -173,10 +174,21 @@ VALUES = st.recursive(
         st.integers(),
         st.floats(),
         st.text(max_size=5),
-        st.sampled_from(["n1", "p", "a3"]),
+        st.sampled_from(["n1", "p", "a3", "cpu", "~/x"]),
     ),
     lambda inner: st.one_of(st.lists(inner, max_size=3), st.dictionaries(st.text(max_size=4), inner, max_size=3)),
     max_leaves=6,
+)
+
+
+WITHOUT_NPUS = changed(
+    (
+        "{connector: NixlConnector}",
+        "{connector: NixlConnector, extra: {kv_lease_duration: 9}, config: {kv_port: 1}}",
+    ),
+    ("OMP_NUM_THREADS: 1", "VLLM_NIXL_SIDE_CHANNEL_PORT: 14000, HCCL_X: 1"),
+    ("dp_size: 2", "dp_size: 1, devices: 0-7, args: {data-parallel-rank: 0}"),
+    base=CPU,
 )
 
 
@@ -184,7 +196,7 @@ VALUES = st.recursive(
 @given(st.data())
 def test_any_value_in_any_place_can_be_loaded(data: st.DataObject) -> None:
     """The file's own values, replaced one or two at a time by something else."""
-    tree = yaml.safe_load(BASE)
+    tree = yaml.safe_load(data.draw(st.sampled_from([BASE, WITHOUT_NPUS])))
     for _ in range(data.draw(st.integers(1, 2))):
         node = tree
         while True:

@@ -70,7 +70,7 @@ class Runtime:
     exec: tuple[str, ...] = ("docker", "exec", "-i")
     """The prefix before the container's name; unused without a container."""
     setup: tuple[str, ...] = ()
-    """Scripts that are sourced before a rank starts."""
+    """Scripts that are sourced before a rank starts; `~/` is the home where it runs."""
     state_dir: str | None = None
     """Folder of ranks' records and logs; None: /var/lib/pdtui, else ~/.local/state/pdtui."""
     image: str | None = None
@@ -93,6 +93,7 @@ class Model:
     """The model that is served."""
 
     path: str
+    """As the file says it: `~/` is the home where ranks run."""
     served_name: str
     kind: Literal["moe", "dense"] = "moe"
 

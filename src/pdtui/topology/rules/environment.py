@@ -5,8 +5,9 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from pdtui.topology.findings import Problem
+from pdtui.topology.findings import Path, Problem
 from pdtui.topology.lease import lease_variable
+from pdtui.topology.model import Group, Topology
 from pdtui.topology.planner import derived_env, placement, rank_devices
 from pdtui.topology.redact import is_secret
 from pdtui.topology.rules.registry import Context, error, info, rule, warning
@@ -62,25 +63,26 @@ def derived(context: Context) -> Iterator[Problem]:
     """Variables that follow from the node are not contradicted (R53, R56, T4)."""
     topology = context.topology
     for group in topology.groups.values():
-        ranks = [
-            (node, derived_env(topology, group, topology.nodes[node], rank_devices(group, node, local), dp_rank))
-            for node, dp_rank, local in placement(group)
-        ]
-        for key in dict.fromkeys(key for _, env in ranks for key in env):
-            said = group.env.get(key)
-            if said is None and key in group.env and key.startswith(SIDE_CHANNEL):
-                message = (
-                    f"without {key} a rank of {group.name} binds a port that is not in the plan; delete the line"
-                )
-                yield error("F11", message, context.where(group, "env", key))
+        for key in next((env for _, env in _derived(topology, group)), {}).keys() & group.env.keys():
+            said, where = group.env[key], context.where(group, "env", key)
+            if said is None and key.startswith(SIDE_CHANNEL):
+                message = f"without {key} a rank of {group.name} binds a port that is not in the plan"
+                yield error("F11", f"{message}; delete the line", where)
             if not isinstance(said, str) or "$" in said:
                 continue
-            wrong = next(((node, env[key]) for node, env in ranks if env[key] != said), None)
-            yield _variable(context, group.name, key, said, wrong)
+            wrong = next(((node, env[key]) for node, env in _derived(topology, group) if env[key] != said), None)
+            yield _variable(group, key, said, wrong, where)
 
 
-def _variable(context: Context, name: str, key: str, said: str, wrong: tuple[str, str] | None) -> Problem:
-    path = context.where(context.topology.groups[name], "env", key)
+def _derived(topology: Topology, group: Group) -> Iterator[tuple[str, dict[str, str]]]:
+    """Yield (node, derived variables) of each rank of a group."""
+    for node, dp_rank, local_rank in placement(group):
+        devices = rank_devices(group, node, local_rank)
+        yield node, derived_env(topology, group, topology.nodes[node], devices, dp_rank)
+
+
+def _variable(group: Group, key: str, said: str, wrong: tuple[str, str] | None, path: Path) -> Problem:
+    name = group.name
     if wrong is None:
         return info("F11", f"{key} follows from the node anyway; delete it", path, on_key=True)
     node, real = wrong
