@@ -36,8 +36,22 @@ def steps(operation: OperationStatus) -> dict[str, tuple[str, str]]:
 async def test_starting_again_is_no_second_start(cluster: Cluster) -> None:
     async with cluster.fleet() as fleet:
         await start(cluster, fleet)
-        again = await start(cluster, fleet)
+        said: set[str] = set()
+        fleet.store.on_publish(
+            lambda: said.update(
+                step.detail
+                for one in fleet.store.snapshot.operations[1:]
+                for step in one.steps
+                if step.label in ALL
+            )
+        )
+        for node in cluster.nodes.values():
+            node.delay = 0.5  # So that what is said before the answer can be seen.
+        again = await cluster.drive(fleet.wait(await cluster.drive(fleet.submit(StartRanks(ALL)))))
         assert again.state == "done"
+        for node in cluster.nodes.values():
+            node.delay = 0.0
+        assert {words.partition(" (")[0] for words in said} == {"", "already running"}
         assert "already running" in steps(again)["decode/0"][1]
     assert all(len(node.starts) in (1, 2) for node in cluster.nodes.values())
     assert sum(len(node.starts) for node in cluster.nodes.values()) == len(ALL)

@@ -12,7 +12,7 @@ from pdtui.fleet.operations import Operation, StepState
 from pdtui.fleet.snapshot import NodeStatus
 from pdtui.fleet.strangers import ports_of
 from pdtui.remote.interface import LinkState, NodeAgent
-from pdtui.remote.messages.ranks import RankSpec, StartResult
+from pdtui.remote.messages.ranks import ProcessState, RankSpec, StartResult
 from pdtui.topology.plan import RankPlan
 from pdtui.topology.script import run_script
 
@@ -24,6 +24,9 @@ LAUNCH_TIMEOUT = 60.0
 
 RECONNECT_LOOK = 0.5
 """Seconds between two looks whether a node whose connection broke is back."""
+
+STARTING, RUNS = "starting", "already running"
+"""What is said of a rank until its node has answered; the other where it is known to run."""
 
 CANCEL_PATIENCE = 10.0
 """Seconds that are waited, after a cancel, for the answer to a start that was told."""
@@ -98,7 +101,7 @@ class Launching:
         agent = self._crew.agent_of(rank.id)
         if agent is None:
             raise AgentLost(self._crew.unreachable(rank.node))
-        operation.rank(rank.id, "running", "starting")
+        operation.rank(rank.id, "running", RUNS if self._runs(rank) else STARTING)
         try:
             if rank.id in self._asked and (earlier := await self._started_before(agent, rank, known)) is not None:
                 return earlier
@@ -111,6 +114,12 @@ class Launching:
         except RemoteError as error:
             operation.rank(rank.id, "failed", f"could not be started: {error.message}")
         return None
+
+    def _runs(self, rank: RankPlan) -> bool:
+        """Return whether a rank runs by what is known; after the stop of a restart that may be of before."""
+        record = self._crew.watcher_of(rank.id).record(rank.id)
+        live = record is not None and record.state in (ProcessState.RUNNING, ProcessState.UNKEPT)
+        return live and self._operation.verb == "start"
 
     async def _started_before(self, agent: NodeAgent, rank: RankPlan, known: int | None) -> StartResult | None:
         """Return what came of a start whose answer was lost: it may have ended already, and is not repeated then.

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from pdtui.fleet.crew import Crew
 from pdtui.fleet.headline import clock_time
-from pdtui.fleet.launching import NODE_PATIENCE, Launching
+from pdtui.fleet.launching import NODE_PATIENCE, RUNS, STARTING, Launching
 from pdtui.fleet.operations import Operation
 from pdtui.fleet.scope import duration
 from pdtui.fleet.snapshot import RankState, RankStatus
@@ -102,7 +102,9 @@ class Starting:
         if result.outcome == "already_running":
             by = f" (by {result.record.by})" if result.record.by else ""
             other = "" if result.record.digest == rank.digest else ", not as in the file: restart it to change it"
-            self._operation.rank(rank.id, "running", f"already running{by}{other}")
+            self._operation.rank(rank.id, "running", f"{RUNS}{by}{other}")
+        elif self._operation.rank_steps[rank.id].detail == RUNS:  # It had ended meanwhile.
+            self._operation.rank(rank.id, "running", STARTING)
         self._crew.watcher_of(rank.id).poke()
 
     async def _wait(self, ids: Sequence[str], launching: asyncio.Future[list[None]]) -> None:
@@ -188,7 +190,7 @@ class Starting:
         if self._operation.rank_steps[rank_id].state == "done":
             return
         before = self._operation.rank_steps[rank_id].detail
-        if before.startswith("already running") and now - self._launching.since[rank_id] < 5:
+        if before.startswith(RUNS) and now - self._launching.since[rank_id] < 5:
             self._operation.rank(rank_id, "done", before)
             return
         took = f" after {duration(status.last_start_s)}" if status.last_start_s is not None else ""
@@ -254,5 +256,5 @@ def _serves_unkept(status: RankStatus) -> bool:
 
 def _waiting_words(status: RankStatus) -> str:
     if status.state is RankState.STARTING:
-        return "starting"
+        return STARTING
     return f"{status.state}, /health {status.health or 'not answered'}"
