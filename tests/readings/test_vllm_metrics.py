@@ -118,6 +118,11 @@ def test_a_label_value_that_looks_like_labels_is_one() -> None:
     assert (reading.errors, reading.aborts) == (None, 4)
 
 
+def test_times_and_spaces_behind_a_value_are_no_trouble() -> None:
+    text = 'vllm:num_requests_waiting{ engine = "0" , } 3 1796060528929 \r\nvllm:num_requests_running 2\n'
+    assert read_metrics(text, 0.0) == MetricsReading(0.0, running=2, waiting=3)
+
+
 @pytest.mark.parametrize("broken", ["NaN", "+Inf", "-1", "x", "", '1 {"', "\ufffd"])
 def test_a_broken_value_is_missing_and_the_others_are_read(broken: str) -> None:
     text = f'vllm:kv_cache_usage_perc{{engine="0"}} {broken}\nvllm:num_requests_running{{engine="0"}} 2\n'

@@ -7,10 +7,9 @@ engines has a series for each.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-
-from prometheus_client.parser import text_string_to_metric_families
 
 _RUNNING = "vllm:num_requests_running"
 _WAITING = "vllm:num_requests_waiting"
@@ -56,6 +55,14 @@ KEEP: tuple[str, ...] = (
 
 _APART = {_BY_SOURCE: "source", _ENDED: "finished_reason", _BY_POSITION: "position"}
 """Series that are kept apart by a label; all others are summed over theirs."""
+_LABELLED = {*_APART, *(name.removesuffix("_total") for name in _APART)}
+_SAMPLE = re.compile(
+    r"(?P<name>[\w:]{1,100})"
+    r'(?:\{(?P<labels>(?:[^"}]|"(?:[^"\\]|\\.)*+")*+)\})?'
+    r"\s+(?P<value>\S{1,40})(?:\s+-?[\d.]{1,20})?\s*$"
+)
+"""A sample in Prometheus' text format, exposition 0.0.4."""
+_LABEL = re.compile(r'(\w{1,100})\s*=\s*"((?:[^"\\]|\\.)*+)"')
 _SHARES = frozenset(_KV)
 """Series of which several engines' mean is taken, not their sum."""
 _POSITIONS = 64
@@ -244,15 +251,15 @@ def _relevant(text: str, wanted: Iterable[str]) -> Sequence[str]:
 def _samples(lines: Iterable[str]) -> Iterator[tuple[str, Mapping[str, str], float]]:
     """Read each line by itself: a broken one loses nothing but itself."""
     for line in lines:
-        try:
-            found = [
-                (sample.name, sample.labels, float(sample.value))
-                for family in text_string_to_metric_families(line + "\n")
-                for sample in family.samples
-            ]
-        except (ValueError, KeyError, IndexError, TypeError, AttributeError):
+        match = _SAMPLE.match(line)
+        if match is None:
             continue
-        yield from found
+        try:
+            value = float(match["value"])
+        except ValueError:
+            continue
+        labels = dict(_LABEL.findall(match["labels"] or "")) if match["name"] in _LABELLED else {}
+        yield match["name"], labels, value
 
 
 def _by_position(sums: Mapping[tuple[str, str], float]) -> tuple[float, ...]:
