@@ -138,6 +138,7 @@ async def test_an_alarm_about_prompts_ends_when_none_come_any_more() -> None:
     (alarm,) = await server.read(20)
     assert alarm.message == "computes prompts itself"  # Nothing in the last minute to count.
     assert await server.read(round(IDLE / EVERY)) == ()
+    assert ids(await server.computes(100)) == ["computes-prompts"]
 
 
 async def test_a_warm_up_is_no_alarm_whenever_it_is_read() -> None:

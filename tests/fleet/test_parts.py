@@ -403,18 +403,18 @@ async def test_an_alarm_of_a_rank_is_shown_and_its_begin_and_end_are_events(clus
         await cluster.drive(fleet.wait(await fleet.submit(StartRanks(ALL))))
         node = cluster.nodes[fleet.store.ranks["p1/0"].node]
         node.set_behaviour("tiny", "p1/0", Behaviour(ready_after=0, metrics=f"{text} 0.75\n"))
-        await cluster.clock.advance(30)
+        await cluster.clock.advance(24)
         (alarm,) = fleet.store.ranks["p1/0"].alarms
         assert alarm.id == "kv-held"
         assert events() == [("warning", alarm.message)]
         node.set_behaviour("tiny", "p1/0", Behaviour(ready_after=0, metrics=f"{text} 0.01\n"))
-        await cluster.clock.advance(10)
+        await cluster.clock.advance(8)
         assert fleet.store.ranks["p1/0"].alarms == ()
         assert events()[1:] == [("good", "no longer holds prompts that nobody fetches")]
         node.set_behaviour("tiny", "p1/0", Behaviour(ready_after=0, metrics=f"{text} 0.75\n"))
-        await cluster.clock.advance(30)
+        await cluster.clock.advance(24)
         assert fleet.store.ranks["p1/0"].alarms
         node.set_behaviour("tiny", "p1/0", Behaviour(ready_after=0, health=503))
-        await cluster.clock.advance(10)
+        await cluster.clock.advance(8)
         assert fleet.store.ranks["p1/0"].alarms == ()  # It answers no more; its state says so.
         assert len(events()) == 3

@@ -21,8 +21,8 @@ WINDOW = 60.0
 """Seconds over which an alarm says how many prompt tokens a decode rank computed."""
 PULLED_AGAIN = 30.0
 """Seconds after the last prompt that was computed when prompts that were all pulled end the alarm."""
-IDLE = 600.0
-"""Seconds without any prompt after which nothing can be said about prompts any more."""
+IDLE = 180.0
+"""Seconds without any prompt that end the alarm; the next one of that kind begins it again."""
 
 HELD = 0.5
 """Share of a prefill rank's KV cache. With nothing running only finished prompts hold blocks, and if all is well
@@ -96,7 +96,7 @@ class _ComputesPrompts:
             self._window.append((at, own, since.prompt_tokens))
             self._judge(at, moment.wall, own > TAIL * max(1.0, since.requests or 0.0))
         elif self._since is not None and at - self._prompts_at >= IDLE:
-            self._since, self._suspect = None, False
+            self._since = None
         while self._window and at - self._window[0][0] >= WINDOW:
             self._window.popleft()
         return None if self._since is None else self._alarm(self._since)
