@@ -120,6 +120,11 @@ def test_history_is_drawn_where_it_has_room_and_ends_with_the_server() -> None:
     assert wide["requests running"] == "7         ▁▂▃▄▅▆▇█"
     assert wide["lines show the last"] == "35 s"
     assert wide["time to first token"].split() == ["410", "ms", "40", "s", "ago"], "no reading had one of its own"
+    assert wide["preemptions"] == "7  +2 now ████████"
+    long = rank_with(replace(FULL, accepted_length=3.14159, acceptance_by_position=(0.91, 0.73, 0.5)))
+    assert shown(metrics_rows(long, history.of("d/0"), UNICODE, 60, NOW))["drafts accepted"] == (
+        "82 %  3.1 a step  (91 73 50)"
+    ), "a history that has no room is cut, the oldest first"
     narrow = shown(metrics_rows(rank, history.of("d/0"), UNICODE, 40, NOW))
     assert narrow["requests running"] == "7"
     assert "lines show the last" not in narrow

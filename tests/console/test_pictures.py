@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 
 from pdtui.console.app import ConsoleApp, Options
-from tests.support.fake_fleet import FakeFleet, with_operation
+from pdtui.fleet.snapshot import Alarm, RankState
+from tests.support.fake_fleet import NOW, FakeFleet, with_operation, with_rank
 from tests.support.manual_clock import ManualClock
 
 pytestmark = pytest.mark.skipif(
@@ -35,3 +36,15 @@ def test_confirming_on_a_protected_cluster(snap_compare: Any) -> None:
     fleet = FakeFleet.faulty(protected=True)
     fleet.publish(with_operation(fleet.snapshot))
     assert snap_compare(make(fleet), terminal_size=(120, 40), press=["R"])
+
+
+def test_a_cluster_without_npus(snap_compare: Any) -> None:
+    fleet = FakeFleet.cpu(nodes=3, prefill=1, decode=4)
+    made = with_rank(fleet.snapshot, "d/6", state=RankState.FAILED, exit_status=1, since=NOW - 42, metrics=None)
+    made = with_rank(made, "d/7", state=RankState.STARTING, stage="weights 63 %", since=NOW - 70, metrics=None)
+    held = Alarm(
+        "kv-held", "warning", "its KV cache is 97 % full and nothing runs", "see whether decode runs", NOW
+    )
+    fleet.publish(with_rank(made, "p/0", alarms=(held,)))
+    keys = ["shift+tab", "up", "left", "space", "left", "left", "left", "m"]
+    assert snap_compare(make(fleet), terminal_size=(120, 40), press=keys)

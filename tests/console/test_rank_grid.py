@@ -244,7 +244,9 @@ async def test_an_alarm_is_in_the_row_the_grid_and_in_describe() -> None:
         text = await seen(screen, "end", "enter")
         assert "[metrics]" in text, "the figures say more than a log that has nothing of it"
         assert "see whether decode runs" in text
-        assert HELD.message in (await seen(screen, "d"))
+        text = await seen(screen, "d")
+        assert HELD.message in text
+        assert "finished prompts keep their KV" in text, "it means"
         assert HELD.message in (await seen(screen, "i"))
         await screen.press("slash")
         await screen.type("nothing runs")

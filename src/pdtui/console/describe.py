@@ -56,6 +56,7 @@ def alarm_rows(rank: RankStatus, now: float) -> list[Row]:
     for alarm in rank.alarms:
         style = "failed" if alarm.severity == "error" else "warning"
         rows += _field(S.alarm, alarm.message, style)
+        rows += _field(S.alarm_means, S.alarms[alarm.id])
         rows += _field(S.since, at_and_age(alarm.since, now))
         rows += _field(S.remedy, alarm.remedy, "key_label")
     return rows

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from pdtui.console.describe import alarm_rows, at_and_age
 from pdtui.console.glyphs import Glyphs
 from pdtui.console.history import sparkline
-from pdtui.console.rows import Row, heading
+from pdtui.console.rows import BLANK, Row, heading
 from pdtui.console.strings import S
 from pdtui.console.timing import count, duration, latency
 from pdtui.fleet.snapshot import RankMetrics, RankStatus
@@ -30,16 +30,22 @@ def metrics_rows(
     if rank is None:
         return [Row(S.nothing_selected, "dim")]
     metrics = rank.metrics
-    rows = [heading(rank.id), *alarm_rows(rank, now)]
+    rows = [heading(rank.id)]
+    if rank.alarms:
+        rows += [*alarm_rows(rank, now), BLANK]
     if metrics is None:
         return [*rows, Row(S.no_metrics, "dim")]
     room = width - _LABEL - _VALUE - 2
-    shown = history[-room:] if room >= _SHORT else ()
+    shown = history[-room:] if room >= _SHORT and len(history) > 1 else ()
 
     def figure(label: str, text: str, value: Value, top: float | None = None) -> list[Row]:
+        """Return a figure with its history at the right of all of them, cut at the left where the text is long."""
         if not text:
             return []
-        line = sparkline([value(one) for one in shown], glyphs.spark, top=top) if len(shown) > 1 else ""
+        line = sparkline([value(one) for one in shown], glyphs.spark, top=top)
+        over = len(text) + 1 - _VALUE
+        if over > 0:
+            text, line = f"{text} ", line[over:]
         return [Row(f"{text:<{_VALUE}}{line}".rstrip(), "text", label, label_width=_LABEL)]
 
     rows += figure(S.metric_running, _whole(metrics.running), lambda one: one.running)
@@ -59,7 +65,7 @@ def metrics_rows(
     rows += _prompts(rank, metrics)
     rows += _troubles(metrics)
     rows += _row(S.metric_age, _reading(metrics, now), "dim")
-    if len(shown) > 1:
+    if shown:
         rows += _row(S.metric_history, duration(shown[-1].observed_at - shown[0].observed_at), "dim")
     return rows
 
@@ -94,7 +100,7 @@ def _mean(value: float | None, at: float | None, metrics: RankMetrics, now: floa
     if value is None:
         return ""
     old = at is not None and metrics.observed_at - at > _OLD
-    return latency(value) + (f"  {S.ago.format(t=duration(now - (at or now)))} " if old else "")
+    return latency(value) + (f"  {S.ago.format(t=duration(now - (at or now)))}" if old else "")
 
 
 def _acceptance(metrics: RankMetrics) -> str:
@@ -104,13 +110,13 @@ def _acceptance(metrics: RankMetrics) -> str:
     if metrics.accepted_length is not None:
         text += f"  {S.metric_length.format(n=metrics.accepted_length)}"
     if metrics.acceptance_by_position:
-        text += f"  ({' '.join(f'{share * 100:.0f}' for share in metrics.acceptance_by_position)}) "
+        text += f"  ({' '.join(f'{share * 100:.0f}' for share in metrics.acceptance_by_position)})"
     return text
 
 
 def _preemptions(metrics: RankMetrics) -> str:
     text = _whole(metrics.preemptions)
-    return f"{text}  {S.metric_just_now.format(n=metrics.preempted)} " if text and metrics.preempted else text
+    return f"{text}  {S.metric_just_now.format(n=metrics.preempted)}" if text and metrics.preempted else text
 
 
 def _prompts(rank: RankStatus, metrics: RankMetrics) -> list[Row]:

@@ -248,6 +248,17 @@ class Strings:
     node_error: str = "error"
     condition: str = "warning"
     alarm: str = "warning"
+    alarm_means: str = "it means"
+    alarms: Mapping[str, str] = field(
+        default_factory=lambda: {
+            "computes-prompts": "a decode rank should get the KV of every prompt from a prefill rank; what it"
+            " computes itself keeps its other requests waiting, and prefill ranks idle",
+            "kv-held": "finished prompts keep their KV until a decode rank has fetched it; while they fill the"
+            " cache no new prompt begins here",
+            "kv-expired": "a prefill rank keeps KV that nobody fetches until its lease ends; a request whose KV is"
+            " gone has to be computed again, and one that fetches it later may be answered with wrong text",
+        }
+    )
     node_clock: str = "clock ahead by"
     link: str = "link"
     net_health: str = "net health"
