@@ -33,12 +33,13 @@ class Server:
     warm_up: WarmUp | None = None
     settled: bool = True
     last: RankMetrics | None = None
+    lease: float = 30.0
 
     def __post_init__(self) -> None:
         group = "decode" if self.role is Role.DECODE else "p1"
         self.rank = RankPlan(f"{group}/0", group, self.role, "node1", "10.0.0.1", 0, 0, (), 7100, (), (), {}, "")
         self.node = MemoryNode("node1", self.clock)
-        self.meters = Meters(clock=self.clock)
+        self.meters = Meters(clock=self.clock, leases={group: self.lease})
 
     def add(self, **values: float) -> None:
         for name, value in values.items():
@@ -228,6 +229,12 @@ async def test_kv_that_nobody_fetches_is_told_before_it_is_given_up_and_ends_bel
     assert await server.read() == ()
     server.values["kv"] = 0.4
     assert await server.read(10) == ()
+
+
+async def test_a_short_lease_is_told_before_it_ends() -> None:
+    server = Server(Role.PREFILL, values={"kv": 0.83}, lease=12.0)
+    assert await server.read(2) == ()
+    assert ids(await server.read()) == ["kv-held"]
 
 
 async def test_a_full_rank_that_prefills_for_a_moment_keeps_its_alarm_and_one_that_works_again_loses_it() -> None:

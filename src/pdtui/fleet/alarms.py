@@ -32,7 +32,7 @@ RELEASED = 0.25
 """The alarm ends below this share, so that it does not come and go around `HELD`."""
 HELD_FOR = 15.0
 """Seconds of both before it is told: several readings, and half of the 30 s after which NIXL gives blocks up, so
-that it is told before they are gone; Mooncake keeps them for 480 s."""
+that it is told before they are gone; Mooncake keeps them for 480 s. Half of the lease where the file has less."""
 WORKS_AGAIN = 15.0
 """Seconds of running requests that end the alarm: leases that end let a full rank prefill for a moment."""
 
@@ -67,9 +67,11 @@ class Moment:
 class RankAlarms:
     """The alarms of one rank."""
 
-    def __init__(self, rank: RankPlan) -> None:
+    def __init__(self, rank: RankPlan, lease: float | None = None) -> None:
+        """`lease`: for how many seconds it keeps finished prompts."""
         decodes = rank.role is Role.DECODE
-        self._parts = (_ComputesPrompts(rank.api_port),) if decodes else (_KvHeld(), _KvExpired())
+        held_for = HELD_FOR if lease is None else min(HELD_FOR, lease / 2)
+        self._parts = (_ComputesPrompts(rank.api_port),) if decodes else (_KvHeld(held_for), _KvExpired())
 
     def take(self, moment: Moment) -> tuple[Alarm, ...]:
         """Take one more reading; returns the alarms now, worst first."""
@@ -135,7 +137,8 @@ def _judged(moment: Moment) -> bool:
 class _KvHeld:
     """A prefill rank whose KV cache is full of finished prompts: nothing runs, and nobody fetches them."""
 
-    def __init__(self) -> None:
+    def __init__(self, held_for: float) -> None:
+        self._held_for = held_for
         self._begun: tuple[float, float] | None = None
         """When it was first seen so, monotonic and wall clock."""
         self._told = False
@@ -150,7 +153,7 @@ class _KvHeld:
             self._begun, self._told = None, False
         elif self._begun is None and not reading.running and reading.kv_usage >= HELD:
             self._begun = (at, moment.wall)
-        if self._begun is not None and at - self._begun[0] >= HELD_FOR:
+        if self._begun is not None and at - self._begun[0] >= self._held_for:
             self._told = True
         return self._alarm(reading.kv_usage, reading.waiting or 0) if self._told else None
 

@@ -37,6 +37,7 @@ from pdtui.fleet.waiting import first_of
 from pdtui.proxy.interface import Ask, AskProgress, BackendState
 from pdtui.remote.connections import Connections
 from pdtui.remote.interface import NodeAgent, NodeLink
+from pdtui.topology.lease import kv_lease
 from pdtui.topology.model import Topology
 from pdtui.topology.plan import Plan
 
@@ -150,6 +151,7 @@ class Fleet:
             name: NpuMonitor(link, name, self.topology, self.plan, clock=self._clock, publish=self.store.set_npus)
             for name, link in self._links.items()
         }
+        leases = {group.name: kv_lease(self.topology, group) for group in self.topology.groups.values()}
         self._watchers = {
             name: RankWatcher(
                 link,
@@ -158,7 +160,7 @@ class Fleet:
                 self.plan,
                 clock=self._clock,
                 stages=stages,
-                meter=Meters(clock=self._clock),
+                meter=Meters(clock=self._clock, leases=leases),
                 diagnose=diagnose,
                 on_ready=self._note_ready,
                 last_starts=starts,

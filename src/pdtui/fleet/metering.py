@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from pdtui.clock import Clock
@@ -45,7 +46,14 @@ class _Latest:
 class _Meter:
     """What is kept of one rank."""
 
-    def __init__(self, rank: RankPlan, reading: MetricsReading, own_tokens: float | None, wall: float) -> None:
+    def __init__(
+        self,
+        rank: RankPlan,
+        reading: MetricsReading,
+        own_tokens: float | None,
+        wall: float,
+        lease: float | None,
+    ) -> None:
         self.reading = reading
         self.own_tokens = own_tokens
         """Prompt tokens that it computed itself, those of its warm-up left out."""
@@ -54,13 +62,14 @@ class _Meter:
         self.moved_at = reading.at
         """When tokens last came, or nothing ran."""
         self._rank = rank
-        self._watch = RankAlarms(rank)
+        self._lease = lease
+        self._watch = RankAlarms(rank, lease)
         self.alarms = self._watch.take(Moment(reading, None, wall, None, settled=False))
 
     def take(self, reading: MetricsReading, own_tokens: float | None, wall: float, *, settled: bool) -> None:
         """Take over one more reading."""
         if (reading.prompt_tokens or 0.0) < (self.reading.prompt_tokens or 0.0):
-            self.latest, self._watch = _Latest(), RankAlarms(self._rank)  # Another run answers.
+            self.latest, self._watch = _Latest(), RankAlarms(self._rank, self._lease)  # Another run answers.
         self.since = rates(self.reading, reading)
         if self.since is not None:
             self.latest.take(self.since, wall)
@@ -76,8 +85,10 @@ class _Meter:
 class Meters:
     """Asks ranks for their metrics; implements `fleet.ranks.Meter`."""
 
-    def __init__(self, *, clock: Clock) -> None:
+    def __init__(self, *, clock: Clock, leases: Mapping[str, float] | None = None) -> None:
+        """`leases`: by group, the seconds for which its ranks keep finished prompts."""
         self._clock = clock
+        self._leases = leases or {}
         self._meters: dict[str, _Meter] = {}
 
     async def read(
@@ -106,7 +117,7 @@ class Meters:
             own = max(0.0, own - warm_up.tokens)
         meter = self._meters.get(rank.id)
         if meter is None:
-            meter = self._meters[rank.id] = _Meter(rank, reading, own, wall)
+            meter = self._meters[rank.id] = _Meter(rank, reading, own, wall, self._leases.get(rank.group))
         else:
             meter.take(reading, own, wall, settled=settled)
         return _metrics(meter, wall)
