@@ -45,6 +45,7 @@ _CPU_MODELS = {
         "max_position_embeddings": 40960,
         "num_hidden_layers": 2,
         "num_experts": 4,
+        "num_attention_heads": 4,
     },
     False: {
         "architectures": ["Qwen2ForCausalLM"],

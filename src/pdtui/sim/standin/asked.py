@@ -12,6 +12,13 @@ from .server import Reply, Request, as_json
 VOCABULARY = 200_000
 """No model has token ids beyond; the real bound is the model's."""
 MOST_LOGPROBS = 20
+ROLES = (
+    *((f"ChatCompletion{role}MessageParam", "role") for role in ("Developer", "System", "User", "Assistant", "Tool")),
+    ("ChatCompletionToolMessageParam", "tool_call_id"), ("ChatCompletionFunctionMessageParam", "name"),
+    ("ChatCompletionFunctionMessageParam", "role"), ("CustomChatCompletionMessageParam", "role"),
+    ("Message", "author"),
+)  # fmt: skip
+"""Kinds of messages, and what each of them has to have."""
 
 
 class Refusal(Exception):
@@ -40,10 +47,12 @@ def bad(message: str, param: str | None = None, value: Any = None) -> Refusal:
     return Refusal(error(400, "BadRequestError", message, param))
 
 
-def invalid(*problems: dict[str, Any], words: str = "") -> Refusal:
-    """Return the framework's refusal of a body: what `problems` are, with type, loc, msg and input."""
+def invalid(*problems: dict[str, Any], words: str = "", more: int = 0) -> Refusal:
+    """Return the framework's refusal of a body: problems with type, loc, msg and input; `more` are only counted."""
     lines = [f"  {problem}" for problem in problems] or [f"  {words}"]
-    count = f"{len(lines)} validation error{'s' if len(lines) > 1 else ''}"
+    total = len(lines) + more
+    count = f"{total} validation error{'s' if total > 1 else ''}"
+    lines += [f"  ...and {more} more errors"] if more else []
     param = str(problems[0]["loc"]) if problems else None
     return Refusal(error(400, "Bad Request", "\n".join([f"{count}:", *lines]), param))
 
@@ -168,7 +177,11 @@ def _messages(body: dict[str, Any]) -> Any:
         raise invalid(_problem("list_type", "body.messages", "Input should be a valid list", messages))
     for place, message in enumerate(messages):
         if not isinstance(message, dict) or "role" not in message:
-            raise invalid(_problem("missing", f"body.messages.{place}.role", "Field required", message))
+            listed = [
+                _problem("missing", f"body.messages.{place}.{kind}.{field}", "Field required", message)
+                for kind, field in ROLES
+            ]
+            raise invalid(*listed, more=1)
     return messages
 
 

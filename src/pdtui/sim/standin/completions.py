@@ -1,5 +1,6 @@
 """Completions and chat completions of one rank, streamed or not, as its engine makes them."""
 
+import contextlib
 import json
 import threading
 import time
@@ -152,9 +153,12 @@ class Completions:
         try:
             while True:
                 if self._slots.acquire(timeout=0.1):
-                    if self.kv.room(work.tokens):
-                        return
-                    self._slots.release()
+                    with contextlib.ExitStack() as stack:
+                        stack.callback(self._slots.release)
+                        self._alive(request)
+                        if self.kv.room(work.tokens):
+                            stack.pop_all()
+                            return
                     self._wait(0.05)
                 self._alive(request)
                 if time.monotonic() - heard > self.config.lease / 6:
@@ -202,7 +206,7 @@ class Completions:
             self.kv.grow(work.internal, work.prompt, work.tokens + work.produced - 1)
             self.metrics.add("generation_tokens")
             local = work.produced == 1 and work.source == "local_compute"
-            self.metrics.observe("iteration_tokens_total", work.tokens if local else 1)
+            self.metrics.observe("iteration_tokens_total", work.tokens + 1 if local else 1)
             shown = self._until_stop(work, token)
             if work.stop is not None:
                 work.reason = "stop"

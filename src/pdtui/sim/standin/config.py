@@ -123,16 +123,16 @@ class Config:
             f"{self.kv.setdefault('engine_id', str(uuid.uuid4()))}{self.name.lower()}" if self.kv else ""
         )
         self.kv_bytes = self._kv_bytes()
-        block = BLOCK_BYTES * self.block_size // 128 * (2 if self.dtype == "float32" else 1)
-        self.blocks = self.kv_bytes // (block * self.tp) if cpu else BLOCKS
+        self.block_bytes = BLOCK_BYTES * self.block_size // 128 * (2 if self.dtype == "float32" else 1)
+        self.blocks = self.kv_bytes // (self.block_bytes * self.tp) if cpu else BLOCKS
         """KV blocks of this rank."""
         self.rank = os.environ.get("PDTUI_RANK", "").partition(":")[2]
         self.architecture = ""
         self.max_model_len = 0
         self.shards = 1
+        self.heads = 0
+        """Attention heads of the model; 0: it does not say."""
         self._read_model()
-        self._check_parallel()
-        self._check_kv()
         self.devices = [] if cpu else self._devices()
 
     def _kv_bytes(self) -> int:
@@ -182,11 +182,13 @@ class Config:
         parts: list[Any] = [self.model.rstrip("/").rpartition("/")[2], self.dp, self.tp, self.pp, self.connector]
         return json.dumps([*parts, self.role, [self.flags.get(key) for key in keys]], sort_keys=True)
 
+    def check(self) -> None:
+        """Refuse what vLLM does not accept, all at once. Raises `Refused`."""
+        self.check_length()
+        self.check_model()
+        self.check_connector()
+
     def _read_model(self) -> None:
-        method = self.flags.get("quantization")
-        if self.cpu and method and method not in QUANTIZATIONS:
-            text = f"Unknown quantization method: {method}. Must be one of {list(QUANTIZATIONS)}."
-            raise Refused(traceback(SERVE, ENGINE_ARGS, error=validation_error("ModelConfig", text)))
         path = os.path.join(self.model, "config.json")
         try:
             with open(path, encoding="utf-8") as file:
@@ -203,9 +205,15 @@ class Config:
                 )
             ) from None
         self.architecture = str((model.get("architectures") or ["DeepseekV3ForCausalLM"])[0])
-        longest = int(model.get("max_position_embeddings", 40960))
+        longest = self._longest = int(model.get("max_position_embeddings", 40960))
+        self.heads = int(model.get("num_attention_heads") or 2 * model.get("num_key_value_heads", 0))
         self.is_moe = "n_routed_experts" in model or "Moe" in self.architecture or "Deepseek" in self.architecture
         self.max_model_len = int(self.flags.get("max-model-len", longest))
+        self.shards = sum(1 for name in os.listdir(self.model) if name.endswith(".safetensors")) or 1
+
+    def check_length(self) -> None:
+        """Refuse a context that is longer than the model's. Raises `Refused`."""
+        longest = self._longest
         if self.max_model_len > longest and not os.environ.get("VLLM_ALLOW_LONG_MAX_MODEL_LEN"):
             raise Refused(
                 traceback(
@@ -214,14 +222,22 @@ class Config:
                     error=validation_error(
                         "ModelConfig",
                         f"User-specified max_model_len ({self.max_model_len}) is greater than the derived max_model_len "
-                        f"(max_position_embeddings={longest} or model_max_length=None in model's config.json). To "
-                        "allow overriding this maximum, set the env var VLLM_ALLOW_LONG_MAX_MODEL_LEN=1.",
+                        f"(max_position_embeddings={float(longest)} or model_max_length=None in model's config.json). To "
+                        "allow overriding this maximum, set the env var VLLM_ALLOW_LONG_MAX_MODEL_LEN=1. "
+                        "VLLM_ALLOW_LONG_MAX_MODEL_LEN must be used with extreme caution. If the model uses relative "
+                        "position encoding (RoPE), positions exceeding derived_max_model_len lead to nan. If the model "
+                        "uses absolute position encoding, positions exceeding derived_max_model_len will cause a CUDA "
+                        "array out-of-bounds error.",
                     ),
                 )
             )
-        self.shards = sum(1 for name in os.listdir(self.model) if name.endswith(".safetensors")) or 1
 
-    def _check_parallel(self) -> None:
+    def check_model(self) -> None:
+        """Refuse a model that does not go with the flags. Raises `Refused`."""
+        method = self.flags.get("quantization")
+        if self.cpu and method and method not in QUANTIZATIONS:
+            text = f"Unknown quantization method: {method}. Must be one of {list(QUANTIZATIONS)}."
+            raise Refused(traceback(SERVE, ENGINE_ARGS, error=validation_error("ModelConfig", text)))
         problem = ""
         if not 0 <= self.dp_rank < max(self.dp, 1):
             problem = f"data_parallel_rank ({self.dp_rank}) must be in the range [0, {self.dp})"
@@ -230,8 +246,11 @@ class Config:
             raise Refused(traceback(SERVE, ENGINE_ARGS, error=text + EXTERNAL_HINT))
         if problem:
             raise Refused(traceback(SERVE, ENGINE_ARGS, error=validation_error("ParallelConfig", problem)))
+        if self.heads and self.heads % self.tp:
+            text = f"Total number of attention heads ({self.heads}) must be divisible by tensor parallel size ({self.tp})."
+            raise Refused(traceback(SERVE, ENGINE_ARGS, error=validation_error("VllmConfig", text)))
 
-    def _check_kv(self) -> None:
+    def check_connector(self) -> None:
         """Compare the connector's extra configuration with this rank's sizes (check_kv_extra_config)."""
         if not self.connector:
             return

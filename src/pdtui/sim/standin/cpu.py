@@ -44,19 +44,24 @@ def shown_arguments(flags: dict[str, Any]) -> str:
 
 
 def announce(config: Config, log: Log) -> None:
-    """Say what the API server says of its configuration."""
+    """Say what the API server says of its configuration, up to what it refuses. Raises `Refused`."""
     log.warning(
         "system_utils.py:255",
         "Found ulimit of 20000 and failed to automatically increase with error current limit exceeds maximum limit. This "
         "can cause fd limit errors like `OSError: [Errno 24] Too many open files`. Consider increasing with ulimit -n",
     )
     log.info("model.py:733", f"Resolved architecture: {config.architecture}")
+    if config.dtype == "float32":
+        log.info("model.py:2492", "Upcasting torch.bfloat16 to torch.float32.")
+    config.check_length()
     log.info("model.py:2152", f"Using max model len {config.max_model_len}")
+    config.check_model()
     if config.dp > 1:
         log.info("vllm.py:1651", "Disabling NCCL for DP synchronization when using async scheduling.")
     _configuration(config, log)
     log.warning("cpu.py:317", "Reset SSM cache type to float32 for accelerated GDN mamba backend 'none'.")
     log.warning("vllm.py:725", "Model Runner V2 requires Triton; using the V1 model runner instead.")
+    config.check_connector()
     if config.connector:
         log.info("nixl_utils.py:72", "NIXL is available")
     log.info("compilation.py:317", "Enabled custom fusions: norm_quant, act_quant")

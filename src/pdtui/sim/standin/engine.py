@@ -2,6 +2,7 @@
 
 import json
 import socket
+import time
 from collections.abc import Callable
 from typing import Any
 
@@ -17,6 +18,8 @@ NOTICE_SECONDS = 1.0
 """From a peer's end until the collectives of this engine fail."""
 
 
+WAVE_SECONDS = 1.0
+"""From the last request until the ranks of a group run no collectives any more."""
 GLOO = "vllm/vllm/v1/worker/dp_utils.py:75:_run_ar:dist.all_reduce(tensor, group=group)"
 
 
@@ -36,6 +39,8 @@ class Engine:
         self.group = Group(config, listener, self.signals)
         self.workers: dict[int, tuple[int, Pipe]] = {}
         self.side: SideChannel | None = None
+        self.has_started = False
+        self.rests_at = 0.0
         self.busy = not config.cpu
         self.worker_log = Log(title(config, 0).removeprefix("VLLM::"))
 
@@ -48,6 +53,7 @@ class Engine:
             self.group.meet()
             self.signals.deaf = False
             self._start()
+            self.has_started = True
             self._serve()
         except Stopped as stopped:
             self._shut_down(str(stopped))
@@ -60,7 +66,8 @@ class Engine:
             text = f"RuntimeError: Connection closed by peer, {error}. This is typically caused by a remote worker crashing."
             self._fail("EngineCore failed to start.", traceback(frame, error=text))
         except Died as error:
-            self._fail("EngineCore encountered a fatal error.", str(error))
+            started = self.has_started or not self.config.cpu
+            self._fail(f"EngineCore {'encountered a fatal error' if started else 'failed to start'}.", str(error))
         finally:
             self._end_workers(0.2)
         return 1
@@ -78,8 +85,8 @@ class Engine:
             said.engine_begins(config, log)
             self._start_workers()
             self._await_workers("loaded")
-            said.engine_caches(config, log)
             self._check_room()
+            said.engine_caches(config, log)
             for _, pipe in self.workers.values():
                 pipe.send({"go": True})
             self._await_workers("ready")
@@ -147,13 +154,14 @@ class Engine:
     def _watched(self) -> list[Any]:
         watched: list[Any] = [pipe for _, pipe in self.workers.values()]
         # Without a request no collective runs that could fail: an idle rank does not learn of its peer's end.
-        watched += self.group.sockets if self.busy else []
+        watched += self.group.sockets if self.busy or time.monotonic() < self.rests_at else []
         watched += [self.api] if self.api.open else []
         return [*watched, self.side.listener] if self.side is not None else watched
 
     def _serve(self) -> None:
         while True:
-            ready = self.signals.wait(self._watched())
+            left = self.rests_at - time.monotonic()
+            ready = self.signals.wait(self._watched(), left if left > 0 else None)
             self._check_group(ready)
             if self.side is not None and self.side.listener in ready:
                 self._from_side(self.side)
@@ -179,6 +187,7 @@ class Engine:
             raise Died(traceback(frame, error=message["dies"]))
         elif "busy" in message:
             self.busy = bool(message["busy"])
+            self.rests_at = time.monotonic() + WAVE_SECONDS
             if self.busy:
                 self._check_group(self.signals.wait(self.group.sockets, 0))
                 self.api.send({"stepped": True})
@@ -218,6 +227,13 @@ class Engine:
         if config.blocks * config.block_size >= config.max_model_len:
             return
         frame = "vllm/vllm/v1/core/kv_cache_utils.py:1030:_check_enough_kv_cache_memory:raise ValueError("
+        if config.blocks < 1:
+            words = (
+                "ValueError: No available memory for the cache blocks. Try increasing `gpu_memory_utilization` when "
+                "initializing the engine (this flag also controls CPU memory reservation on the CPU backend, despite its "
+                "name). See https://docs.vllm.ai/en/latest/configuration/conserving_memory/ for more details."
+            )
+            raise Died(traceback(frame, error=words))
         words = (
             f"ValueError: To serve at least one request with the model's max seq len ({config.max_model_len}), more KV cache "
             f"is needed than the available KV cache memory ({config.kv_bytes / (1 << 30):.1f} GiB). Try increasing "

@@ -71,10 +71,10 @@ FLOATS = frozenset({"gpu-memory-utilization", "swap-space", "cpu-offload-gb"})
 USAGE = "usage: vllm serve [model_tag] [options]\n"
 TOP_USAGE = """\
 usage: vllm [-h] [-v]
-            {chat,complete,serve,launch,bench,collect-env,run-batch}
+            {chat,complete,serve,launch,bench,collect-env,download-kernels,preload,run-batch,snapshot}
             ...
 """
-PYDANTIC = "    For further information visit https://errors.pydantic.dev/2.12/v/"
+PYDANTIC = "    For further information visit https://errors.pydantic.dev/2.14/v/"
 
 
 class BadCommand(Exception):
@@ -206,7 +206,8 @@ def _kv_transfer(error: str, text: str) -> dict[str, Any]:
     if value.get("kv_connector") and role is None:
         raise BadCommand(
             f"{head}  Value error, Please specify kv_role when kv_connector is set, supported roles are "
-            f"('kv_producer', 'kv_both', 'kv_consumer') [type=value_error]\n{PYDANTIC}value_error\n"
+            f"('kv_producer', 'kv_both', 'kv_consumer') [type=value_error, input_value={value!r}, input_type=dict]\n"
+            f"{PYDANTIC}value_error\n"
         )
     try:
         value["kv_port"] = int(value.get("kv_port", 14579))

@@ -191,6 +191,7 @@ class KvStore(Store):
             self.metrics.leave("fetching")
         took = (time.monotonic() - started) * 1000
         self.log.info(f"{PLACE}:462", f"KV cache transfer for request {request_id} took {took:.2f} ms")
+        self.metrics.asked_elsewhere(tokens, found=True)
         # Blocks that were freed and reused are pulled all the same: wrong text, status 200.
         return "external_kv_transfer", reply.startswith("ok")
 

@@ -4,6 +4,7 @@ import contextlib
 import gc
 import json
 import os
+import signal
 import socket
 import sys
 import threading
@@ -29,8 +30,11 @@ ROUTES = (
     ("/openapi.json", "GET, HEAD"), ("/docs", "GET, HEAD"), ("/redoc", "GET, HEAD"), ("/health", "GET"),
     ("/load", "GET"), ("/ping", "POST"), ("/ping", "GET"), ("/tokenize", "POST"), ("/detokenize", "POST"),
     ("/v1/models", "GET"), ("/version", "GET"), ("/v1/responses", "POST"), ("/v1/chat/completions", "POST"),
-    ("/v1/completions", "POST"), ("/v1/embeddings", "POST"), ("/metrics", "GET"),
+    ("/v1/completions", "POST"), ("/metrics", "GET"),
 )  # fmt: skip
+
+TRACKER = "python -B -c from multiprocessing.resource_tracker import main;main(31)"
+"""Title of the process that Python's multiprocessing has beside every server."""
 
 LOGO = (
     "       █     █     █▄   ▄█",
@@ -65,12 +69,14 @@ def main(node: str, address: str, speed: float, version: str, build: str) -> int
         # Bound before the model is looked at, listened on when the engine is ready.
         with _bind_api(flags, address) as listener:
             config = Config(flags, node, address, speed, version, cpu=is_cpu)
+            if not is_cpu:
+                config.check()
             return Rank(config, signals, log).run(listener)
     except BadCommand as problem:
         put(str(problem), 2)
         return 2
     except (Refused, Failed) as problem:
-        put(f"{problem}\n", 2)
+        put(f"{problem}\n" if str(problem) else "", 2)
         return 1
     except Stopped:
         return 0
@@ -126,6 +132,8 @@ class Rank:
         self.engine: Pipe | None = None
         self.engine_pid = 0
         self.coordinator_pid = 0
+        self._tracker: Pipe | None = None
+        """Our end of what the resource tracker waits for; every process of the rank but the coordinator has it."""
         self.worker_pids: list[int] = []
         self.metrics = Metrics(config)
         # The scheduler's lines are the engine's, whoever keeps its books here.
@@ -192,16 +200,25 @@ class Rank:
 
     def _start_engine(self, listener: socket.socket) -> None:
         config = self.config
-        rpc = self._bind_rpc()
         gc.collect()
         gc.freeze()
+        if config.cpu:
+            self._tracker = fork(TRACKER, _tracker_body, [listener])[1]
         read, write = os.pipe()
-        if rpc is not None:
+        if config.dp > 1 and config.dp_rank == 0:
             coordinator_ends = _coordinator_body(read, write)
-            self.coordinator_pid, pipe = fork("VLLM::DPCoordinator", coordinator_ends, [listener, rpc])
+            self.coordinator_pid, pipe = fork("VLLM::DPCoordinator", coordinator_ends, [listener])
             pipe.close()
             place = "utils.py:1245" if config.cpu else "utils.py:785"
             self.log.info(place, f"Started DP Coordinator process (PID: {self.coordinator_pid})")
+        try:
+            rpc = self._bind_rpc()
+        except Failed as problem:
+            put(f"{problem}\n", 2)
+            name = "VLLM_DP_Coordinator"
+            self.log.info("utils.py:628", f"[shutdown] Process manager: send sigterm to process {name}")
+            self._end_children(1.0)
+            raise Failed("") from None
         os.close(read)
         # The engine keeps the other end of the coordinator's pipe: the coordinator ends with it.
         body = _engine_body(config, rpc)
@@ -282,7 +299,7 @@ class Rank:
                 for message in engine.receive():
                     self._from_engine(engine, message)
                 if not engine.open:
-                    self._engine_died()
+                    self._engine_died(listener)
                     return
             self.kv.expire()
             if time.monotonic() >= stats_at:
@@ -339,9 +356,10 @@ class Rank:
         if busy:
             self._stepped.wait(2.0)
 
-    def _engine_died(self) -> None:
+    def _engine_died(self, listener: socket.socket) -> None:
         """Go down with the engine: /health answers 503 for a moment, then the server ends."""
         log = self.log
+        self._accept_for(0.1, listener)
         self.completions.dead.set()
         self._stepped.set()
         killed = reap(self.engine_pid) == -9
@@ -360,8 +378,7 @@ class Rank:
                 "(above) for the root cause.",
             ),
         )
-        with contextlib.suppress(Stopped):
-            self.signals.pause(1.0 if self.config.cpu else 0.5)
+        self._accept_for(1.0 if self.config.cpu else 0.5, listener)
         uvicorn("Shutting down")
         uvicorn("Waiting for application shutdown.")
         uvicorn("Application shutdown complete.")
@@ -373,6 +390,14 @@ class Rank:
         if self.server is not None:
             self.server.close()
         self._end_children(1.0)
+
+    def _accept_for(self, seconds: float, listener: socket.socket) -> None:
+        """Serve on for a while, whatever signals come."""
+        until = time.monotonic() + seconds
+        with contextlib.suppress(Stopped):
+            while (left := until - time.monotonic()) > 0:
+                if self.signals.wait([listener], left) and self.server is not None:
+                    self.server.accept()
 
     def _shut_down(self) -> None:
         log = self.log
@@ -516,6 +541,15 @@ class Rank:
                 "token_strs": pieces,
             }
         )
+
+
+def _tracker_body(pipe: Pipe) -> int:
+    """Be there, as multiprocessing's resource tracker is: no TERM ends it, but the end of all that it keeps books for."""
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, signal.SIG_IGN)
+    while pipe.open:
+        pipe.receive()
+    return 0
 
 
 def _engine_body(config: Config, rpc: socket.socket | None) -> Any:

@@ -55,8 +55,6 @@ NIXL_COUNTERS = (
     "nixl_num_notifications_after_expiry",
 )  # fmt: skip
 CACHED_SOURCES = ("device", "host", "p2p", "disk", "external_unspecified")
-BLOCK_TRANSFER = 65536
-"""Bytes that a worker reads for one block."""
 COUNTERS = (
     "prefix_cache_queries", "prefix_cache_hits", "external_prefix_cache_queries", "external_prefix_cache_hits",
     "mm_cache_queries", "mm_cache_hits", "num_preemptions", "prompt_tokens", "prompt_tokens_cached",
@@ -105,8 +103,8 @@ class Metrics:
         self._http = HttpMetrics(self._started)
         self._has_fetched = not config.cpu
         self._shown = [0] * len(NIXL_COUNTERS)
-        self.transfers: list[tuple[float, int]] = []
-        """Seconds and blocks of the reads since the last line about them."""
+        self.transfers: list[tuple[float, int, int]] = []
+        """Seconds, bytes and descriptors of the reads since the last line about them."""
         self.running = 0
         self.waiting = 0
         self.fetching = 0
@@ -123,19 +121,24 @@ class Metrics:
             self._counters["prompt_tokens"] += tokens
             self._sources[source] += tokens
             if source == "external_kv_transfer":
-                self._counters["external_prefix_cache_hits"] += tokens
                 self._counters["prompt_tokens_cached"] += tokens
-            if source == "external_kv_transfer" or self._config.is_nixl:
-                self._counters["external_prefix_cache_queries"] += tokens
 
-    def transferred(self, seconds: float, blocks: int) -> None:
-        """Count a read of another engine's blocks."""
+    def asked_elsewhere(self, tokens: int, *, found: bool) -> None:
+        """Count a prompt that another engine may have: whoever promises it, has it, whatever comes of it."""
+        with self._lock:
+            self._counters["external_prefix_cache_queries"] += tokens
+            if found:
+                self._counters["external_prefix_cache_hits"] += tokens
+
+    def transferred(self, seconds: float, blocks: int, runs: int) -> None:
+        """Count a read of another engine's blocks, in so many runs of neighbours."""
         self.observe("nixl_xfer_time_seconds", seconds)
         self.observe("nixl_post_time_seconds", seconds / 20)
-        self.observe("nixl_bytes_transferred", blocks * BLOCK_TRANSFER)
-        self.observe("nixl_num_descriptors", 2 * blocks)
+        size = blocks * self._config.block_bytes
+        self.observe("nixl_bytes_transferred", size)
+        self.observe("nixl_num_descriptors", 2 * runs)
         with self._lock:
-            self.transfers.append((seconds, blocks))
+            self.transfers.append((seconds, size, 2 * runs))
 
     def transfer_line(self) -> str:
         """Return what the log says of the connector's work since the last time; empty for none."""
@@ -148,8 +151,8 @@ class Metrics:
             self._shown = now
         if not (transfers or failed or expired or late):
             return ""
-        times = sorted(seconds * 1000 for seconds, _ in transfers) or [0.0]
-        megabytes = sum(blocks for _, blocks in transfers) * BLOCK_TRANSFER / 2**20
+        times = sorted(seconds * 1000 for seconds, _, _ in transfers) or [0.0]
+        megabytes = sum(size for _, size, _ in transfers) / 2**20
         count, total = max(1, len(transfers)), sum(times)
         high = times[min(len(times) - 1, len(times) * 9 // 10)]
         values = {
@@ -160,7 +163,7 @@ class Metrics:
             "P90 post time (ms)": round(high / 20, 3),
             "Avg MB per transfer": round(megabytes / count, 3),
             "Throughput (MB/s)": round(megabytes / total * 1000, 3) if total else 0,
-            "Avg number of descriptors": round(2 * sum(blocks for _, blocks in transfers) / count, 1),
+            "Avg number of descriptors": round(sum(each for _, _, each in transfers) / count, 1),
             "Num failed transfers": failed,
             "Num KV expired reqs": expired,
             "Num notifs after expiry": late,
@@ -321,7 +324,7 @@ class Metrics:
         self._family(lines, "prompt_tokens_by_source", f'{labels},source="', self._sources)
         self._family(lines, "request_success", f'{engine},finished_reason="', self._reasons, f",{model}")
         if self._config.cpu:
-            cached = dict.fromkeys(CACHED_SOURCES, 0.0) | {"p2p": self._sources["external_kv_transfer"]}
+            cached = dict.fromkeys(CACHED_SOURCES, 0.0) | {"p2p": self._counters["external_prefix_cache_hits"]}
             self._family(lines, "prompt_tokens_cached_by_source", f'{labels},source="', cached)
             rejected = dict.fromkeys(("max_num_queued_reqs", "max_num_queued_tokens"), 0.0)
             self._family(lines, "admission_rejections", f'{model},reason="', rejected)

@@ -11,6 +11,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any, NoReturn
 
 from .blocks import Blocks, digest
@@ -164,7 +165,11 @@ class BlockStore(Store):
         `check` raises when the client has left. Raises `PullFailed` when the blocks cannot be read, `EngineKilled`
         for what the real scheduler does not survive.
         """
-        if not isinstance(params, dict) or not params.get("do_remote_prefill") or not self.config.is_nixl:
+        if not self.config.is_nixl:
+            return "local_compute", True
+        is_remote = isinstance(params, dict) and bool(params.get("do_remote_prefill"))
+        self.metrics.asked_elsewhere(tokens, found=is_remote)
+        if not is_remote:
             return "local_compute", True
         if not params.get("remote_block_ids"):
             raise EngineKilled("AssertionError")
@@ -187,7 +192,8 @@ class BlockStore(Store):
             self._failed(
                 "transfer_setup_failed", "pull_worker.py:562", answer["failed"], request_id, params, tokens
             )
-        self.metrics.transferred(time.monotonic() - started, len(ids))
+        runs = 1 + sum(abs(later - earlier) != 1 for earlier, later in pairwise(ids))
+        self.metrics.transferred(time.monotonic() - started, len(ids), runs)
         return "external_kv_transfer", bool(answer.get("right"))
 
     def _wait_for_nobody(self, params: dict[str, Any], missing: list[str], check: Callable[[], None]) -> None:

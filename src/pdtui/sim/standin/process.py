@@ -12,6 +12,8 @@ import time
 from collections.abc import Callable
 from typing import Any
 
+ENDS = (signal.SIGTERM, signal.SIGINT)
+
 
 class Stopped(Exception):
     """SIGTERM or SIGINT came; the text is the signal's name."""
@@ -28,8 +30,9 @@ class Signals:
         os.set_blocking(self.wake, False)
         os.set_blocking(woken, False)
         signal.set_wakeup_fd(woken, warn_on_full_buffer=False)
-        for number in (signal.SIGTERM, signal.SIGINT):
+        for number in ENDS:
             signal.signal(number, self._note)
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, ENDS)
         signal.signal(signal.SIGCHLD, lambda *_: None)
         signal.signal(signal.SIGPIPE, signal.SIG_IGN)
 
@@ -120,8 +123,11 @@ def node_pids(node: str, pids: list[int]) -> list[int]:
 def fork(title: str, body: Callable[[Pipe], int], close: list[Any]) -> tuple[int, Pipe]:
     """Run `body` in a child with a pipe to us; `close` lists what the child must not keep open."""
     ours, theirs = socket.socketpair()
+    # A signal that comes before the child can take it waits.
+    signal.pthread_sigmask(signal.SIG_BLOCK, ENDS)
     pid = os.fork()
     if pid:
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, ENDS)
         theirs.close()
         return pid, Pipe(ours)
     status = 1
@@ -146,7 +152,7 @@ def set_title(title: str) -> None:
     set (README of setproctitle).
     """
     with contextlib.suppress(OSError), open("/proc/self/comm", "w", encoding="utf-8") as comm:
-        comm.write(title[:15])
+        comm.write(title.split(" ")[0][:15])
     with contextlib.suppress(OSError, ValueError, IndexError):
         with open("/proc/self/stat", encoding="utf-8") as stat:
             fields = stat.read().rpartition(")")[2].split()
