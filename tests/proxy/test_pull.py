@@ -80,6 +80,9 @@ async def test_max_completion_tokens_is_not_invented() -> None:
     ("extra", "words"),
     [
         ({"n": 2}, "n above 1"),
+        ({"n": "2"}, "n above 1"),
+        ({"max_tokens": 0}, "max_tokens must be at least 1"),
+        ({"max_completion_tokens": -1}, "max_completion_tokens must be at least 1"),
         ({"prompt": ["one", "two"]}, "several prompts"),
         ({"prompt": [[1, 2], [3]]}, "several prompts"),
         ({"prompt": None, "prompt_embeds": ["a", "b"]}, "several prompts"),
@@ -96,7 +99,13 @@ async def test_what_would_need_several_transfers_is_refused_before_any_rank_sees
     assert it.p[0].seen == it.d[0].seen == []
 
 
-@pytest.mark.parametrize("extra", [{"n": 1}, {"prompt": ["one two three"]}, {"prompt": [1, 2, 3]}, {"best_of": 2}])
+@pytest.mark.parametrize(
+    "extra",
+    [
+        {"n": 1}, {"n": None}, {"n": [2]}, {"prompt": ["one two three"]}, {"prompt": [1, 2, 3]}, {"best_of": 2},
+        {"echo": True, "max_tokens": 0}, {"max_tokens": 1}, {"max_tokens": 10**400},
+    ],
+)  # fmt: skip
 async def test_one_sequence_is_served_however_it_is_written(extra: dict[str, Any]) -> None:
     async with rig() as it:
         reply = await it.post(BODY | extra)

@@ -66,21 +66,32 @@ def without_params(body: dict[str, Any]) -> dict[str, Any]:
 
 
 def refuse_what_cannot_be_split(body: dict[str, Any]) -> None:
-    """Raise `BadRequest` for a request that makes several sequences at once.
+    """Raise `BadRequest` for a request that makes several sequences at once, or none.
 
     P hands over the blocks of one sequence, and frees them when they have been fetched once: real servers answer
-    the others with wrong text and status 200.
+    the others with wrong text and status 200. What D would refuse for its length would hold P's blocks in vain.
     """
     prompt = body.get("prompt")
     many = isinstance(prompt, list) and len(prompt) > 1 and not all(isinstance(item, int) for item in prompt)
     embeds = body.get("prompt_embeds")
     if many or (isinstance(embeds, list) and len(embeds) > 1):
         raise BadRequest("several prompts cannot be served in one request here: send one request for each")
-    answers = body.get("n")
-    if isinstance(answers, int) and answers > 1:
+    if (_number(body.get("n")) or 1) > 1:
         raise BadRequest("n above 1 cannot be served here: send a request for each answer")
     if body.get("use_beam_search"):
         raise BadRequest("beam search cannot be split into prefill and decode")
+    for name in ("max_tokens", "max_completion_tokens"):
+        asked = _number(body.get(name))
+        if asked is not None and asked < 1 and not body.get("echo"):
+            raise BadRequest(f"{name} must be at least 1")
+
+
+def _number(value: Any) -> float | None:
+    """Return what a server takes for a number, texts included; None for what is none."""
+    try:
+        return float(value)
+    except (TypeError, ValueError, OverflowError):
+        return None
 
 
 @dataclass(frozen=True, slots=True)
