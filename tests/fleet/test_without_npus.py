@@ -293,6 +293,10 @@ async def test_a_start_that_hangs_on_a_taken_port_is_told_within_seconds_with_it
         assert headline.message.startswith("d/1 unhealthy")
         assert words in headline.message
         assert fleet.store.snapshot.serving.word == "DEGRADED"
+        async with laptop.fleet(by="bob@desk") as other:  # Another console says the same, without having seen it.
+            await laptop.until(lambda: not other.is_reading, limit=10)
+            assert other.store.ranks["d/1"].state is RankState.UNHEALTHY
+            assert other.store.ranks["d/1"].diagnosis == rank.diagnosis
         stop = await laptop.drive(fleet.wait(await fleet.submit(StopRanks(("d/1",), drain=0))))
         assert stop.state == "done"
         laptop.node.listeners.clear()

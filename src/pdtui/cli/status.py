@@ -57,7 +57,7 @@ def command(file: Path, as_json: bool, wait: float, over: float) -> int:
                 # Not the others: they have just refused, and sshd counts failed logins.
                 if there := [node.name for node in fleet.snapshot.nodes if node.state is NodeState.CONNECTED]:
                     await fleet.poll_now(there, hanging=False)
-                await _diagnosed(fleet)
+                await _looked_through(fleet)
         await SystemClock().sleep(over)
         fleet.store.publish()
         snapshot = fleet.snapshot
@@ -71,12 +71,9 @@ def command(file: Path, as_json: bool, wait: float, over: float) -> int:
     return with_fleet(file, work, read_only=True, wait=wait)
 
 
-async def _diagnosed(fleet: Fleet) -> None:
-    """Wait until the logs of all failed ranks have been looked through."""
-    while any(
-        rank.state is RankState.FAILED and rank.log and rank.diagnosis is None
-        for rank in fleet.store.ranks.values()
-    ):
+async def _looked_through(fleet: Fleet) -> None:
+    """Wait until the logs of ranks that start or are broken have been looked through."""
+    while fleet.is_reading:
         await fleet.store.changed()
 
 

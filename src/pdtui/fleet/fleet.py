@@ -29,7 +29,7 @@ from pdtui.fleet.metering import Meters
 from pdtui.fleet.monitor import NpuMonitor
 from pdtui.fleet.ranks import RankWatcher
 from pdtui.fleet.serving import backend_states, proxy_settings
-from pdtui.fleet.snapshot import OperationStatus, Snapshot
+from pdtui.fleet.snapshot import BROKEN_STATES, OperationStatus, Snapshot
 from pdtui.fleet.stages import StageTails
 from pdtui.fleet.store import Store
 from pdtui.fleet.supervisor import Supervisor
@@ -271,6 +271,15 @@ class Fleet:
             await first_of(self.store.changed(), self._clock.sleep(0.5))
         while not (link.failed or (self._watchers[name].answered and (not npus or self._has_reading(name)))):
             await first_of(self.store.changed(), self._clock.sleep(0.5))
+
+    @property
+    def is_reading(self) -> bool:
+        """Whether logs are still being read: for how far a rank is that starts, or why one is as it is."""
+        unexplained = any(
+            rank.state in BROKEN_STATES and rank.log and rank.diagnosis is None
+            for rank in self.store.ranks.values()
+        )
+        return unexplained or any(watcher.is_reading for watcher in self._watchers.values())
 
     def silent(self) -> Sequence[str]:
         """Return the nodes that have said nothing yet: neither what runs there nor that it cannot be reached."""

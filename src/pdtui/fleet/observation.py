@@ -56,6 +56,8 @@ class RankMemory:
     diagnosed: bool = False
     diagnosed_end: bool = False
     """Its end was looked into, not only what came before."""
+    stage_read: bool = False
+    """The stage is today's: its log has been read to the end since it was found starting."""
     broken_start: bool = False
     """It lives, and its log says that it will not come up."""
     lost_process: bool = False
@@ -77,7 +79,7 @@ class RankMemory:
             self.run = run
             self.health, self.misses, self.stage, self.stage_since = "", 0, "", None
             self.was_ready = self.vouched = self.seen_starting = self.stalled = self.diagnosed = False
-            self.diagnosed_end = self.broken_start = False
+            self.diagnosed_end = self.broken_start = self.stage_read = False
             self.metrics = self.diagnosis = self.health_at = None
             self.alarms = ()
         before = self.record if self.record is not None and record is not None else None

@@ -59,6 +59,10 @@ class Stages(Protocol):
         """Return whether the log says that start-up was completed."""
         ...
 
+    def caught_up(self, rank: str) -> bool:
+        """Return whether what the log held at first has been read, so that the stage is today's."""
+        ...
+
     def is_broken(self, rank: str) -> bool:
         """Return whether the log says that start-up will not be completed, although the server lives on."""
         ...
@@ -176,6 +180,16 @@ class RankWatcher:
         """Return a rank's directory as last read; also for ranks that the file does not have."""
         memory = self._memory.get(rank_id)
         return memory.record if memory is not None else None
+
+    @property
+    def is_reading(self) -> bool:
+        """Whether it is still being read how far a rank is that starts."""
+        return any(
+            memory.state is RankState.STARTING
+            and memory.alive
+            and not (memory.stage_read or memory.health == "200")
+            for memory in self._memory.values()
+        )
 
     def is_broken_start(self, rank_id: str) -> bool:
         """Return whether a rank of ours lives and will not come up."""
@@ -354,6 +368,7 @@ class RankWatcher:
         memory.stage, memory.stage_since = self._stages.stage(rank.id), self._stages.since(rank.id)
         memory.was_ready = self._stages.was_ready(rank.id)
         memory.broken_start = self._stages.is_broken(rank.id)
+        memory.stage_read = self._stages.caught_up(rank.id)
 
     def _note_stage_by_hand(self, rank: RankPlan, memory: RankMemory, found: Unmanaged) -> None:
         """Read how far a server is that was started by hand; its log may be others' too, and older than it."""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Mapping
-from contextlib import suppress
 
 from pdtui.clock import Clock
 from pdtui.errors import AgentError, AgentLost
@@ -17,6 +16,9 @@ from pdtui.remote.messages.ranks import RankRecord
 from pdtui.topology.plan import RankPlan
 
 _RETRY = 1.0
+
+_PIECE = 16384
+"""Bytes; a node sends larger pieces as long as there is more to read."""
 
 _HANGS = frozenset({"zmq-port-in-use"})
 """Signatures of lines after which a start-up goes no further though the server lives on: the thread that was to
@@ -32,6 +34,8 @@ class _Tail:
         self.run = run
         self.path = path
         self.reader = StageReader(started)
+        self.caught_up = False
+        """What its log held when it was opened has been read."""
         self.broken = False
         """A line says that it will not come up."""
         self.task: asyncio.Task[None] | None = None
@@ -44,8 +48,12 @@ class _Tail:
         while not self.reader.ready:
             agent = link.rank_agent
             if agent is not None:
-                with suppress(AgentLost, AgentError):
+                try:
                     await self._read(agent)
+                except AgentLost:
+                    pass  # It goes on with the next connection.
+                except AgentError:
+                    self.caught_up = True  # There is nothing to be read of it, at least not now.
             if not self.reader.ready:
                 await clock.sleep(_RETRY)
 
@@ -59,6 +67,7 @@ class _Tail:
                         known = match_line(line)
                         self.broken |= known is not None and known[0].id in _HANGS
                 self._offset = chunk.next_offset
+                self.caught_up |= len(chunk.data) < _PIECE
                 if self.reader.ready:
                     return
 
@@ -103,6 +112,11 @@ class StageTails:
         """Return whether the log says that start-up was completed."""
         tail = self._tails.get(rank)
         return tail is not None and tail.reader.ready
+
+    def caught_up(self, rank: str) -> bool:
+        """Return whether what the log held at first has been read, so that the stage is today's."""
+        tail = self._tails.get(rank)
+        return tail is not None and (tail.caught_up or tail.reader.ready)
 
     def is_broken(self, rank: str) -> bool:
         """Return whether the log says that start-up will not be completed, although the server lives on."""
