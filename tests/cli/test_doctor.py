@@ -19,11 +19,14 @@ from typing import Any
 import pytest
 
 from pdtui.cli.doctor import machine, ssh, terminal
+from pdtui.cli.doctor.cluster import nodes_section
 from pdtui.cli.doctor.items import Section, as_text, fail
 from pdtui.cli.doctor.redaction import Redaction
 from pdtui.clock import SystemClock
-from pdtui.fleet.examination import examine
-from pdtui.topology.load import load
+from pdtui.fleet.examination import NodeExamination, Trouble, examine
+from pdtui.fleet.snapshot import Condition
+from pdtui.remote.messages.commands import Facts
+from pdtui.topology.load import load, load_bytes
 from tests.acceptance.served import PDTUI
 from tests.support.raw_terminal import RawTerminal
 
@@ -196,6 +199,36 @@ async def test_node_that_says_nothing_holds_up_no_other(tmp_path: Path) -> None:
     assert gone.connection is not None
     assert "no answer within 2 s" in gone.connection.message
     assert gone.connection.remedy
+
+
+def test_container_state_clock_and_conditions_of_a_node_are_told_with_remedies(tmp_path: Path) -> None:
+    text = write_file(tmp_path, 1).read_text().replace("runtime: {", "runtime: {container: box, ")
+    topology = load_bytes(text.encode(), tmp_path / "seen.yaml").topology
+    assert topology is not None
+    facts = Facts(1, "3.6.8", "ann", 1000, "far", "m", "b", 0.0, "/var/lib/pdtui", in_container=True)
+    stopped = NodeExamination("here", host=facts, connection=Trouble("container box is not running", "start it"))
+    full = NodeExamination(
+        "gone",
+        host=facts,
+        ranks=facts,
+        round_trip=0.9,
+        clock_offset=-42.0,
+        state=Trouble("disk full", "free space"),
+        conditions=(
+            Condition("logout", "ranks end with the login", "as root"),
+            Condition("no-state", "none", "x"),
+        ),
+    )
+    items = nodes_section(topology, (stopped, full)).items
+    told = {(one.name, one.level, one.text.partition(" (")[0], one.remedy.partition(" ")[0]) for one in items}
+    assert ("here", "fail", "container box is not running", "start") in told
+    assert ("gone", "fail", "disk full", "free") in told
+    assert ("gone", "warn", "answers slowly", "pdtui") in told
+    assert ("gone", "warn", "its clock is 42.0 s behind ours", "pdtui") in told
+    assert ("gone", "warn", "ranks end with the login", "as") in told
+    assert ("gone", "fail", "none", "x") in told
+    assert ("gone", "ok", "container box: ann@far, Python 3.6.8, agent's protocol 1", "") in told
+    assert not [one for one in items if "takes a start" in one.text]
 
 
 def agent(path: Path, answer: bytes) -> threading.Thread:

@@ -4,6 +4,7 @@ import asyncio
 
 import pytest
 
+from pdtui.console.screens.dialog import QuitScreen
 from pdtui.errors import ActionRefused
 from pdtui.fleet.intents import Blocker, RestartRanks, StartRanks, StopRanks
 from pdtui.fleet.snapshot import RankState
@@ -18,6 +19,7 @@ from tests.support.fake_fleet import (
     with_operation,
     with_rank,
 )
+from tests.support.waiting import eventually
 
 DECODE = tuple(f"decode/{n}" for n in range(32))
 
@@ -288,6 +290,15 @@ async def test_the_question_before_leaving_says_when_the_operation_has_ended() -
         assert "is running" not in screen.text
         await screen.press("right", "enter")
         assert screen.app.return_value == 0
+
+
+async def test_a_question_in_the_moment_of_leaving_does_not_make_the_end_a_failure() -> None:
+    async with console(FakeFleet.healthy()) as screen:
+        screen.app.exit(129)
+        screen.app.push_screen(QuitScreen(screen.app.look, "restart 4 ranks", lambda: False))
+        await eventually(lambda: not screen.app.is_running)
+    assert screen.app.return_value == 129
+    assert screen.app.crash_line == ""
 
 
 async def test_quitting_asks_nothing_when_nothing_runs() -> None:

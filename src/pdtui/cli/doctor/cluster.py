@@ -27,8 +27,8 @@ def file_section(file: Path, loaded: Loaded, digest: str) -> Section:
     said = f"{counts[Severity.ERROR]} errors, {counts[Severity.WARNING]} warnings"
     items = [ok("path", str(file.absolute())), ok("sha256", digest)]
     if topology is not None:
-        flow = f"{topology.platform}, {topology.connector}, {len(topology.nodes)} nodes"
-        items.append(ok("cluster", f"{topology.name}: {flow}"))
+        what = f"{topology.platform}, {topology.engine}, {topology.connector}, {len(topology.nodes)} nodes"
+        items.append(ok("cluster", f"{topology.name}: {what}"))
     remedy = f"pdtui check {file} lists all"
     if loaded.errors:
         items.append(fail("findings", f"{said}; the first: {one_line(loaded.errors[0])}", remedy))

@@ -76,9 +76,16 @@ class Dialog(ModalScreen[Result]):
 
     def on_mount(self) -> None:
         """Show the text, with the focus on Cancel; the text scrolls without the focus."""
+        if not self._has_parts:
+            return
         self.query_one("#dialog-text", TextView).can_focus = False
         self.show()
         self.query_one("#cancel", Button).focus()
+
+    @property
+    def _has_parts(self) -> bool:
+        """Whether it was put together: one that opens in the moment in which the console ends never is."""
+        return bool(self.query("#dialog-hint"))
 
     def on_resize(self, event: events.Resize) -> None:
         """Fit the box."""
@@ -86,6 +93,8 @@ class Dialog(ModalScreen[Result]):
 
     def show(self) -> None:
         """Fit the text into the box and show it."""
+        if not self._has_parts:
+            return
         bar, text = self.query_one("#dialog-title", Bar), self.query_one("#dialog-text", TextView)
         width = bar.size.width or min(self.app.size.width - 4, 86)
         text.show(self.rows())
@@ -297,6 +306,8 @@ class ConfirmScreen(Dialog[Intent]):
 
     def show(self) -> None:
         """Show the text and what is asked for with it."""
+        if not self._has_parts:
+            return
         preview = self.choice.preview
         self.title_text = preview.title
         super().show()
