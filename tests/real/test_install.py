@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import importlib.machinery
+import importlib.util
 import os
 import subprocess
 import sys
@@ -69,6 +71,32 @@ def test_full_disk_is_refused_before_anything_is_fetched(tmp_path: Path) -> None
     )
     assert "4 GB are needed" in only_line(done)
     assert not (tmp_path / "vllm").exists()
+
+
+NO_MATCH = """\
+ERROR: Could not find a version that satisfies the requirement torch==2.13.0+cpu (from versions: 2.12.0, 2.13.0)
+ERROR: No matching distribution found for torch==2.13.0+cpu
+"""
+CONFLICT = """\
+ERROR: Cannot install torch==2.13.0+cpu because these package versions have conflicting dependencies.
+The conflict is caused by:
+    The user requested torch==2.13.0+cpu
+    The user requested (constraint) torch<=2.14.1
+ERROR: ResolutionImpossible: for help visit the documentation
+"""
+
+
+@pytest.mark.parametrize("said", [NO_MATCH, CONFLICT])
+def test_torch_for_cpus_that_pip_cannot_find_is_named_with_the_way_to_it(said: str) -> None:
+    loader = importlib.machinery.SourceFileLoader("install", str(INSTALL))
+    spec = importlib.util.spec_from_loader("install", loader)
+    assert spec is not None
+    script = importlib.util.module_from_spec(spec)
+    loader.exec_module(script)
+    words = script.cause(said)
+    assert "torch==2.13.0+cpu" in words
+    assert "pytorch.org" in words
+    assert "PIP_EXTRA_INDEX_URL" in words
 
 
 @pytest.mark.slow
