@@ -10,7 +10,7 @@ import pytest
 from pdtui.console.lines import Line
 from pdtui.errors import ActionRefused, ProxyError
 from pdtui.fleet.intents import Blocker
-from pdtui.fleet.snapshot import Diagnosis, Event, Headline, NodeState, RankState, Snapshot
+from pdtui.fleet.snapshot import Alarm, Diagnosis, Event, Headline, NodeState, RankState, Snapshot
 from pdtui.proxy.interface import AskProgress
 from pdtui.readings.verdict import Reason, Verdict
 from tests.console.driving import Console, console
@@ -41,6 +41,7 @@ def poisoned(snapshot: Snapshot) -> Snapshot:
         state=RankState.FAILED,
     )
     made = with_rank(made, "p2/1", stage=EVIL)
+    made = with_rank(made, "decode/4", alarms=(Alarm("kv-held", "error", EVIL, EVIL, 0.0),))
     made = with_operation(made)
     operation = replace(made.operations[0], by=EVIL, error=EVIL, targets=(EVIL,))
     steps = tuple(replace(step, label=EVIL, detail=EVIL) for step in operation.steps)
@@ -70,6 +71,23 @@ async def test_hostile_text_everywhere(size: tuple[int, int]) -> None:
             assert_clean(screen)
         await screen.press("shift+tab", "shift+tab", "up", "up", "i")
         assert_clean(screen)
+        assert screen.app.is_running
+
+
+@pytest.mark.parametrize("size", [(120, 40), (80, 24)])
+async def test_hostile_text_in_the_grid_of_ranks(size: tuple[int, int]) -> None:
+    fleet = FakeFleet.cpu(nodes=3)
+    alarm = Alarm("computes-prompts", "error", EVIL, EVIL, 0.0)
+    made = with_rank(fleet.snapshot, "d/0", alarms=(alarm,))
+    made = with_rank(made, "d/1", state=RankState.FAILED, diagnosis=Diagnosis(EVIL), metrics=None)
+    made = with_rank(made, "p/1", state=RankState.STARTING, stage=EVIL, metrics=None)
+    made = with_node(made, "node3", state=NodeState.FAILED, error=EVIL, remedy=EVIL)
+    fleet.publish(replace(made, headline=Headline(EVIL, EVIL, "error")))
+    async with console(fleet, size=size) as screen:
+        await screen.press("shift+tab", "up", "up")
+        for keys in (("down",), ("left",), ("d",), ("m",), ("shift+tab", "down"), ("i",)):
+            await screen.press(*keys)
+            assert_clean(screen)
         assert screen.app.is_running
 
 

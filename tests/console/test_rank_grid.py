@@ -50,6 +50,25 @@ def test_every_rank_has_a_place_of_its_own_in_any_width(
     assert made.end + 8 <= width, "the age of the values has room"
 
 
+def test_long_names_leave_room_for_the_ranks() -> None:
+    node, group = "a-node-with-quite-a-long-name", "prefill-of-the-large-model-in-hall-three"
+    ranks = [(node, group, f"{group}/{number}", Role.PREFILL) for number in range(32)]
+    made = arrange((node,), ranks, 60, (3, 1))
+    assert spots(made, 60 - 8) == [rank for _, _, rank, _ in ranks]
+    assert [len(row.ranks) for row in made.rows] == [8, 8, 8, 8]
+
+
+async def test_a_long_name_is_cut_and_the_numbers_behind_it_never() -> None:
+    fleet = FakeFleet.cpu(nodes=1, prefill=0, decode=32)
+    name = "decode-of-the-large-model-in-hall-three"
+    ranks = tuple(replace(rank, id=rank.id.replace("d/", f"{name}/"), group=name) for rank in fleet.snapshot.ranks)
+    fleet.publish(replace(fleet.snapshot, ranks=ranks))
+    async with console(fleet, size=(60, 24)) as screen:
+        await screen.press("shift+tab")
+        assert "…/0-15 ✓" in screen.text
+        assert "…/16-31 ✓" in screen.text
+
+
 def test_a_node_has_one_line_while_its_ranks_fit_and_a_group_stays_together() -> None:
     nodes = tuple(f"node{number}" for number in range(1, 65))
     wide = arrange(nodes, places(64, 0, 8), 120, (3, 1))
@@ -106,6 +125,14 @@ async def test_arrows_go_from_rank_to_rank_and_keys_act_on_it() -> None:
         await screen.press("escape", "shift+tab", "x")
         await screen.press("tab", "enter")
         assert fleet.submitted == [StopRanks(("d/3",))]
+
+
+async def test_a_filter_knows_no_npus() -> None:
+    async with console(FakeFleet.cpu(nodes=2)) as screen:
+        await screen.press("slash")
+        await screen.type("npu:3")
+        await screen.press("enter")
+        assert "no field npu; fields: state node role group id flag" in screen.text
 
 
 async def test_enter_on_a_rank_opens_its_detail() -> None:

@@ -73,16 +73,17 @@ class RankFilter:
     """Wanted or not, field or empty, value."""
 
     @classmethod
-    def parse(cls, text: str) -> RankFilter:
-        """Read what was typed. Raises `UsageError` for an unknown field."""
+    def parse(cls, text: str, *, npus: bool = True) -> RankFilter:
+        """Read what was typed; `npus`: ranks have any. Raises `UsageError` for an unknown field."""
+        fields = filter_fields(npus=npus)
         terms = []
         for word in text.lower().split():
             wanted = not word.startswith("!")
             field, colon, value = word.lstrip("!").partition(":")
             if not colon:
                 field, value = "", field
-            elif field not in _FIELDS:
-                raise UsageError(S.filter_unknown_field.format(name=field, fields=" ".join(_FIELDS)))
+            elif field not in fields:
+                raise UsageError(S.filter_unknown_field.format(name=field, fields=" ".join(fields)))
             if value:
                 terms.append((wanted, field, value))
         return cls(text.strip(), tuple(terms))

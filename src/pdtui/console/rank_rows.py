@@ -18,6 +18,7 @@ RUN, KV = 6, 7
 _NAME_MOST = 20
 _TROUBLE = 24
 """Cells that a row should have left to say what is wrong with its node."""
+_LABEL_MOST = 24
 _BETWEEN = 3
 """Blanks between two groups."""
 
@@ -94,9 +95,13 @@ def cells_of(ranks: int, cell: int) -> int:
     return ranks * cell + max(0, (ranks - 1) // 8)
 
 
+ROLE = 2
+"""Cells of the sign of a role before a label."""
+
+
 def _label_width(part: Part) -> int:
     """Return the cells of a label with the sign of the role before it and a blank behind."""
-    return 2 + cell_len(part.label) + 1
+    return ROLE + cell_len(part.label) + 1
 
 
 def arrange(nodes: Sequence[str], ranks: Sequence[Place], width: int, sizes: Sequence[int]) -> Arrangement:
@@ -108,7 +113,7 @@ def arrange(nodes: Sequence[str], ranks: Sequence[Place], width: int, sizes: Seq
     name = min(max([cell_len(node) for node in nodes] + [NAME]), _NAME_MOST) + 3
     most = max((len(of) for of in parts.values()), default=0)
     nth = [[of[number] for of in parts.values() if len(of) > number] for number in range(most)]
-    labels = tuple(max(_label_width(part) for part in column) for column in nth)
+    labels = tuple(min(max(_label_width(part) for part in column), _LABEL_MOST) for column in nth)
     # Words about a node's trouble matter more than figures; both are given up before ranks share a line with none.
     wanted = [(size, figures, _TROUBLE) for size in sizes for figures in (True, False)]
     for size, figures, rest in (*wanted, (sizes[-1], False, 0)):
@@ -118,7 +123,7 @@ def arrange(nodes: Sequence[str], ranks: Sequence[Place], width: int, sizes: Seq
             rows = tuple(GridRow(node, True, of) for node, of in parts.items())
             return Arrangement(rows, name, size, figures, labels, columns, end)
     size, end = sizes[-1], max(width - AGE, name)
-    label = max(labels, default=0)
+    label = min(max(labels, default=0), max((end - name) // 2, 0))
     return Arrangement(
         tuple(row for node, of in parts.items() for row in _broken(node, of, size, label, end - name)),
         name,

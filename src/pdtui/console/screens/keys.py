@@ -173,7 +173,7 @@ class MainScreen(TextKeys):
 
     def show_filter(self, text: str) -> None:
         """Filter the list of ranks."""
-        self.ranks.set_filter(RankFilter.parse(text))
+        self.ranks.set_filter(RankFilter.parse(text, npus=self.has_npus))
         self.enter_area("ranks")
 
     def do_logs(self) -> None:

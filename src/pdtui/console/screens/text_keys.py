@@ -57,7 +57,7 @@ class TextKeys(ClusterView):
 
     def _filter(self, text: str, *, quiet: bool) -> None:
         try:
-            self.ranks.set_filter(RankFilter.parse(text))
+            self.ranks.set_filter(RankFilter.parse(text, npus=self.has_npus))
         except UsageError as error:
             if not quiet:
                 self.say(error.message, "warning")

@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 
+from rich.cells import cell_len
 from textual.strip import Strip
 
 from pdtui.console.actions import bindings
 from pdtui.console.lines import Line
 from pdtui.console.look import Look
-from pdtui.console.rank_rows import AGE, KV, RUN, Arrangement, GridRow, arrange
+from pdtui.console.rank_rows import AGE, KV, ROLE, RUN, Arrangement, GridRow, arrange
 from pdtui.console.staleness import is_stale
 from pdtui.console.strings import S
 from pdtui.console.widgets.node_grid import NodeGrid, Spot
@@ -197,7 +198,11 @@ class RankGrid(NodeGrid):
         for part, begin, cells in arrangement.places(row):
             line.pad_to(begin)
             letter = S.role_short_prefill if part.role is Role.PREFILL else S.role_short_decode
-            line.add(f"{letter} ", styles.title).add(part.label, styles.dim).pad_to(cells)
+            group, slash, numbers = part.label.rpartition("/")
+            # A long name is cut, never the numbers behind it.
+            room = min(cell_len(group), cells - begin - ROLE - 1 - cell_len(slash + numbers))
+            line.add(f"{letter} ", styles.title).column(group, room, styles.dim)
+            line.add(slash + numbers, styles.dim).pad_to(cells)
             for place, rank_id in enumerate(part.ranks):
                 if place and place % 8 == 0:
                     line.add(" ")
