@@ -1,11 +1,11 @@
 """A small HTTP/1.1 server: a thread for each connection, keep-alive, chunked answers, aborts noticed."""
 
 import contextlib
-import email.utils
 import json
 import select
 import socket
 import threading
+import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
@@ -15,6 +15,7 @@ from .log import uvicorn
 REASONS = {200: "OK", 400: "Bad Request", 401: "Unauthorized", 404: "Not Found", 405: "Method Not Allowed",
            422: "Unprocessable Entity", 500: "Internal Server Error", 501: "Not Implemented",
            503: "Service Unavailable"}  # fmt: skip
+DATE = "%a, %d %b %Y %H:%M:%S GMT"
 MAX_HEAD = 65536
 MAX_BODY = 64 << 20
 
@@ -184,7 +185,7 @@ class Server:
             uvicorn(f"{line} {reply.status} {REASONS.get(reply.status, '')}")
         keep = request.headers.get("connection", "").lower() != "close"
         head = [f"HTTP/1.1 {reply.status} {REASONS.get(reply.status, 'Unknown')}"]
-        head += [f"date: {email.utils.formatdate(usegmt=True)}", "server: uvicorn"]
+        head += [f"date: {time.strftime(DATE, time.gmtime())}", "server: uvicorn"]
         head += [f"{name}: {value}" for name, value in reply.headers.items()]
         if reply.events is None:
             head.append(f"content-length: {len(reply.body)}")
