@@ -234,6 +234,12 @@ async def test_evidence_is_kept_without_the_tools_of_npus(laptop: Laptop) -> Non
             "end it on laptop: kill 50",
         ),
         (
+            [stranger(50, "VLLM::EngineCore", ppid=30)],  # Of a program that uses vLLM as a library.
+            "VLLM::EngineCore",
+            "held by pid 50 (VLLM::EngineCore), not started here",
+            "stop that process where it was started",
+        ),
+        (
             [
                 stranger(40, "/venv/bin/python3", "/venv/bin/vllm", "serve", "m", "--port", "9", tree=(50,)),
                 stranger(50, "VLLM::EngineCore", ppid=40),

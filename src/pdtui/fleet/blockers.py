@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 from pdtui.clock import Clock
 from pdtui.errors import AgentError, RemoteError
-from pdtui.fleet.holders import holder_words, is_left_behind, on_port
+from pdtui.fleet.holders import holder_words, holds_on, on_port
 from pdtui.fleet.intents import Blocker
 from pdtui.fleet.servers import DEVICES
 from pdtui.fleet.snapshot import ALIVE_STATES, NodeStatus, NpuStatus, RankState, RankStatus
@@ -271,7 +271,7 @@ def _port_blocker(
         remedy = f"restart {owner}"
     elif held.rank:
         remedy = f"stop it with the file of {held.rank.partition(':')[0]}, or change the port in this one"
-    elif is_left_behind(held, seen.processes):
+    elif holds_on(held, seen.processes):
         remedy = f"end it on {rank.node}: kill {held.pid}"
     else:
         remedy = "stop that process where it was started, or change the port in the file"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from pathlib import PurePath
 
-from pdtui.fleet.servers import ENGINE, is_engine
+from pdtui.fleet.servers import ENGINE, is_engine, is_left_behind
 from pdtui.fleet.strangers import ANY_ADDRESS
 from pdtui.remote.messages.processes import Listener, ProcessInfo
 from pdtui.topology.plan import RankPlan
@@ -37,14 +37,13 @@ def holder_words(held: Listener, cluster: str, owner: str = "", processes: Seque
     server = next((info for info in processes if held.pid in info.tree and not is_engine(info)), None)
     if server is not None:
         return f"{process}{what} of pid {server.pid} ({short(' '.join(server.argv))}), not started here"
-    return f"{process}{what}, left behind by a server that has ended"
+    ended = holds_on(held, processes)
+    return f"{process}{what}, {'left behind by a server that has ended' if ended else 'not started here'}"
 
 
-def is_left_behind(held: Listener, processes: Sequence[ProcessInfo]) -> bool:
-    """Return whether the holder of a port is an engine whose server is gone."""
-    if held.rank or not held.command.startswith(ENGINE):
-        return False
-    return not any(held.pid in info.tree and not is_engine(info) for info in processes)
+def holds_on(held: Listener, processes: Sequence[ProcessInfo]) -> bool:
+    """Return whether the holder of a port is an engine that outlives its server."""
+    return any(info.pid == held.pid and is_left_behind(info) for info in processes)
 
 
 def short(command: str) -> str:

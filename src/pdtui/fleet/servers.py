@@ -29,6 +29,11 @@ def is_engine(info: ProcessInfo) -> bool:
     return bool(info.argv) and info.argv[0].startswith(ENGINE)
 
 
+def is_left_behind(info: ProcessInfo) -> bool:
+    """Return whether a process is an engine or worker that nothing is above: its server has ended."""
+    return is_engine(info) and info.ppid <= 1
+
+
 def server_words(argv: Sequence[str]) -> tuple[str, ...]:
     """Return a server's command from `vllm` on, empty for what is none.
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from pdtui.fleet.servers import ENGINE, Server, assign, is_engine, servers_among, short_command
+from pdtui.fleet.servers import ENGINE, Server, assign, is_left_behind, servers_among, short_command
 from pdtui.fleet.snapshot import ForeignProcess, NodeStatus, NpuStatus, OwnerlessHbm
 from pdtui.remote.interface import NodeAgent
 from pdtui.remote.messages.processes import Listener, ProcessInfo
@@ -214,19 +214,10 @@ def find_foreign(
             entry(server.process.pid)
     for info in seen.processes:
         told = outer is not None and any(other.inner == info.pid for other in outer.values())
-        if _is_left_behind(info, seen, roots) and not belongs(info.pid) and not told:
+        if is_left_behind(info) and not belongs(info.pid) and not told:
             entry(info.pid)
     found = [_as_seen(pid, one, offset) for pid, one in entries.items()]
     return tuple(sorted(found, key=lambda one: (not one.hits, one.npus, one.ports, one.pid or 0)))
-
-
-def _is_left_behind(info: ProcessInfo, seen: Seen, roots: Sequence[Server]) -> bool:
-    """Return whether a process is the uppermost engine or worker of a server that is gone."""
-    if not is_engine(info) or info.rank:
-        return False
-    if any(server.owns(info.pid) for server in roots):
-        return False
-    return info.ppid <= 1 or not any(info.pid in other.tree for other in seen.processes)
 
 
 def ports_of(rank: RankPlan, plan: Plan) -> tuple[tuple[int, str], ...]:
@@ -241,7 +232,7 @@ def ports_of(rank: RankPlan, plan: Plan) -> tuple[tuple[int, str], ...]:
 def _as_seen(pid: int | None, entry: _Entry, offset: float) -> ForeignProcess:
     info = entry.info
     command = short_command(info.argv, _COMMAND) if info is not None and info.argv else entry.command
-    orphan = info is not None and info.ppid <= 1 and command.startswith(ENGINE)
+    orphan = info is not None and is_left_behind(info)
     return ForeignProcess(
         pid=pid,
         user=info.user if info is not None else "",
