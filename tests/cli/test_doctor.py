@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import io
 import json
 import os
 import re
 import socket
 import struct
 import subprocess
+import sys
 import threading
 import time
 from collections.abc import Mapping
@@ -19,6 +21,7 @@ from typing import Any
 import pytest
 
 from pdtui.cli.doctor import machine, ssh, terminal
+from pdtui.cli.doctor.aside import Aside
 from pdtui.cli.doctor.cluster import nodes_section
 from pdtui.cli.doctor.items import Section, as_text, fail
 from pdtui.cli.doctor.redaction import Redaction
@@ -319,6 +322,33 @@ def test_tmux_that_keeps_the_clipboard_to_itself_is_told(
         "tmux set -s escape-time 20",
     ]
     assert [one.text for one in found if one.name == "glyphs"] == ["narrow (LANG=zh_CN.UTF-8)"]
+
+
+def test_dumb_terminal_is_a_failure_only_where_there_is_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Screen(io.StringIO):
+        def isatty(self) -> bool:
+            return True
+
+    environ = {"TERM": "dumb", "LANG": "C.UTF-8"}
+    assert terminal.section(environ).items[0].level == "ok"
+    monkeypatch.setenv("TERM", "dumb")
+    monkeypatch.setattr(sys, "stdin", Screen())
+    monkeypatch.setattr(sys, "stdout", Screen())
+    assert terminal.section(environ).items[0].level == "fail"
+
+
+def test_look_that_hangs_or_breaks_is_named_in_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("pdtui.cli.doctor.aside.PATIENCE", 0.1)
+    over = threading.Event()
+    hanging = Aside(over.wait)
+    assert hanging.result() is None
+    assert "does a file system hang?" in hanging.error
+    over.set()
+    monkeypatch.setattr("pdtui.cli.doctor.aside.PATIENCE", 30.0)
+    broken = Aside(lambda: Path("/nowhere/at/all").stat())
+    assert broken.result() is None
+    assert "FileNotFoundError" in broken.error
+    assert Aside(lambda: 7).result() == 7
 
 
 def test_redaction_gives_each_name_one_word_and_touches_nothing_else() -> None:

@@ -20,13 +20,10 @@ _SHOWN = 4
 
 def section(cluster: str) -> Section:
     """Look at the files; `cluster` is the one whose journal is meant, empty for all that there are."""
-    configuration = _configuration_dir()
     return Section(
         "files",
         (
-            _folder("configuration", configuration),
-            *_keymap(),
-            *_themes(),
+            *_configuration(),
             *([_journal(cluster)] if cluster else _journals()),
             _crashes(),
             *_room(),
@@ -47,10 +44,18 @@ def journal_file(cluster: str) -> Path:
     return default_dir(cluster) / "journal.jsonl"
 
 
-def _configuration_dir() -> Path:
-    from pdtui.console.keymap import keymap_path
+def _configuration() -> Iterator[Item]:
+    """Yield what is known of the user's keys and themes."""
+    try:
+        from pdtui.console.keymap import keymap_path
 
-    return keymap_path().parent
+        yield _folder("configuration", keymap_path().parent)
+        yield from _keymap()
+        yield from _themes()
+    except ImportError as error:
+        yield warn(
+            "configuration", f"not looked at: {error}", "the section about the machine says what is missing"
+        )
 
 
 def _folder(name: str, path: Path) -> Item:

@@ -58,8 +58,11 @@ def _size(here: bool) -> Iterator[Item]:
         columns, rows = os.get_terminal_size(sys.stdout.fileno())
     except OSError:
         return
-    from pdtui.console.screens.main import MIN_HEIGHT, MIN_WIDTH
-
+    try:
+        from pdtui.console.screens.main import MIN_HEIGHT, MIN_WIDTH
+    except ImportError:  # The section about the machine says why.
+        yield ok("size", f"{columns}x{rows}")
+        return
     if columns < MIN_WIDTH or rows < MIN_HEIGHT:
         yield warn("size", f"{columns}x{rows}: the console needs {MIN_WIDTH}x{MIN_HEIGHT}", "make it larger")
     else:

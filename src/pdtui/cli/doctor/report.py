@@ -9,7 +9,6 @@ import shlex
 import shutil
 import socket
 import sys
-import threading
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
@@ -17,6 +16,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from pdtui.cli.doctor.aside import Aside
 from pdtui.cli.doctor.items import Attachment, Section, as_dict, as_text, fail, paragraph, summary, worst
 from pdtui.cli.doctor.redaction import Redaction
 from pdtui.cli.output import print_json
@@ -28,9 +28,6 @@ if TYPE_CHECKING:
     from pdtui.remote.messages.commands import Facts
     from pdtui.topology.load import Loaded
     from pdtui.topology.model import Topology
-
-PATIENCE = 15.0
-"""Seconds that each section about this machine has: a file system may hang."""
 
 CRASHES = 3
 """Reports of failed consoles that are asked for, the newest."""
@@ -52,10 +49,11 @@ def command(file: Path | None, as_json: bool, redact: bool) -> int:
             stream.reconfigure(errors="replace")  # Whatever the locale is, this command says what it has to say.
     given = _Given(file) if file is not None else None
     looks = _looks(environment(), given.cluster if given is not None else "")
-    begun = {name: _Look(name, look) for name, look in looks.items()}
+    begun = [_Look(name, look) for name, look in looks.items()]
+    written = Aside(partial(_files_to_attach, given.cluster if given is not None else ""))
     about_file = given.sections() if given is not None else []
-    sections: Sequence[Section] = [*(look.result() for look in begun.values()), *about_file]
-    attachments: Sequence[Attachment] = _attachments(given)
+    sections: Sequence[Section] = [*(look.section() for look in begun), *about_file]
+    attachments: Sequence[Attachment] = _attachments(given, written.result() or ())
     if redact:
         redaction = Redaction(
             _home(), _user(), [socket.gethostname(), *(given.hosts() if given is not None else ())]
@@ -100,28 +98,16 @@ def _looks(environ: Mapping[str, str], cluster: str) -> Mapping[str, Callable[[]
     return {"machine": machine, "terminal": terminal, "ssh": ssh, "files": files, "simulation": simulation}
 
 
-class _Look:
-    """One section in a thread of its own: one that hangs or breaks is named, and the others are told."""
+class _Look(Aside[Section]):
+    """One section about this machine."""
 
     def __init__(self, name: str, look: Callable[[], Section]) -> None:
+        super().__init__(look)
         self._name = name
-        self._section: Section | None = None
-        self._thread = threading.Thread(target=partial(self._run, look), daemon=True)
-        self._thread.start()
 
-    def _run(self, look: Callable[[], Section]) -> None:
-        try:
-            self._section = look()
-        except Exception as error:  # What is to find out what is broken must not break with it.
-            self._section = self._failed(f"this could not be looked at: {type(error).__name__}: {error}")
-
-    def _failed(self, text: str) -> Section:
-        return Section(self._name, (fail(self._name, text),))
-
-    def result(self) -> Section:
-        """Return the section, after `PATIENCE` at the latest."""
-        self._thread.join(PATIENCE)
-        return self._section or self._failed(f"no answer within {PATIENCE:.0f} s: does a file system hang?")
+    def section(self) -> Section:
+        """Return it, or one that says why it is not there."""
+        return self.result() or Section(self._name, (fail(self._name, self.error),))
 
 
 class _Given:
@@ -193,43 +179,38 @@ class _Given:
         return [*sections, nodes_section(topology, self._found)]
 
 
-def _attachments(given: _Given | None) -> list[Attachment]:
-    """Return what belongs to a bug report, as far as it is there."""
-    name = shlex.quote(str(given.file)) if given is not None else ""
-    found = [
-        Attachment(
-            f"pdtui doctor --json {name}".rstrip() + " > doctor.json",
-            "this page: versions, paths, names of users and hosts (--redact leaves them out); no keys, no secrets",
-        )
-    ]
-    if given is not None:
-        found.append(
-            Attachment(str(given.file.absolute()), "the cluster as you wrote it: look for secrets in env")
-        )
-    try:
-        from pdtui.cli.doctor.files import crash_logs, journal_file
+def _files_to_attach(cluster: str) -> Sequence[Attachment]:
+    """Return the files of this machine that belong to a bug report, as far as they are there."""
+    from pdtui.cli.doctor.files import crash_logs, journal_file
 
-        found += [
-            Attachment(str(path), "where the console failed: lines of code, no values")
-            for path in crash_logs()[:CRASHES]
-        ]
-        if given is not None and given.cluster and journal_file(given.cluster).is_file():
-            found.append(
-                Attachment(
-                    str(journal_file(given.cluster)),
-                    "who did what and when; commands in it with what looks like a secret hidden",
-                )
-            )
-    except (ImportError, OSError, RuntimeError):
-        pass  # The section about files says why.
-    if given is not None:
-        found.append(
-            Attachment(
-                f"pdtui status --json {name} > status.json; pdtui logs {name} RANK -n 5000 > RANK.log",
-                "the state of the cluster, and the log of a rank that it is about: prompts may be in it",
-            )
-        )
+    found = [
+        Attachment(str(path), "where the console failed: lines of code, no values")
+        for path in crash_logs()[:CRASHES]
+    ]
+    if cluster and journal_file(cluster).is_file():
+        holds = "who did what and when; commands in it with what looks like a secret hidden"
+        found.append(Attachment(str(journal_file(cluster)), holds))
     return found
+
+
+def _attachments(given: _Given | None, files: Sequence[Attachment]) -> list[Attachment]:
+    """Return what belongs to a bug report."""
+    name = shlex.quote(str(given.file)) if given is not None else ""
+    page = Attachment(
+        f"pdtui doctor --json {name}".rstrip() + " > doctor.json",
+        "this page: versions, paths, names of users and hosts (--redact leaves them out); no keys, no secrets",
+    )
+    if given is None:
+        return [page, *files]
+    return [
+        page,
+        Attachment(str(given.file.absolute()), "the cluster as you wrote it: look for secrets in env"),
+        *files,
+        Attachment(
+            f"pdtui status --json {name} > status.json; pdtui logs {name} RANK -n 5000 > RANK.log",
+            "the state of the cluster, and the log of a rank that it is about: prompts may be in it",
+        ),
+    ]
 
 
 def _print(sections: Sequence[Section], attachments: Sequence[Attachment]) -> None:
