@@ -136,9 +136,9 @@ class Starting:
         status = self._crew.store.ranks[rank_id]
         words = f"not ready within {duration(self._deadline)}"
         if status.state is RankState.STARTING:
-            where = self._how_far(status) if status.stage else "no line of its log says how far it is"
+            where = status.stage or "no line of its log says how far it is"
             since = f" since {clock_time(status.stage_since)}" if status.stage and status.stage_since else ""
-            words += f", stage: {where}{since}"
+            words += f", stage: {where}{since}{self._waits(status)}"
         else:
             words += f", {_waiting_words(status)}"
         return f"{words}; left as it is"
@@ -166,16 +166,16 @@ class Starting:
             self._hangs(rank_id, status, now)
         else:
             self._failed_at.pop(rank_id, None)
-            operation.rank(rank_id, "running", self._how_far(status))
+            words = status.stage or _waiting_words(status)
+            operation.rank(rank_id, "running", f"{words}{self._waits(status)}")
 
-    def _how_far(self, status: RankStatus) -> str:
-        """Say where a rank is that comes up, and for whom it waits."""
+    def _waits(self, status: RankStatus) -> str:
+        """Say for whom a rank waits; empty when it does not."""
         group = self._crew.store.snapshot.group(status.group)
-        words = status.stage or _waiting_words(status)
         if group is None or status.id not in group.waiting or not group.waits_for:
-            return words
+            return ""
         verb = "does" if len(group.waits_for) == 1 else "do"
-        return f"{words}; waits for {in_short(group.waits_for)}, which {verb} not run"
+        return f"; waits for {in_short(group.waits_for)}, which {verb} not run"
 
     def _hangs(self, rank_id: str, status: RankStatus, now: float) -> None:
         """Look at a rank that lives and will not come up."""
