@@ -310,6 +310,33 @@ async def test_a_start_that_hangs_on_a_taken_port_is_told_within_seconds_with_it
         assert (await laptop.start(fleet, "d/1")).state == "done"  # Nothing of it is left in the next run.
 
 
+@pytest.mark.parametrize(
+    ("line", "port", "use"),
+    [
+        ("zmq.error.ZMQError: Address already in use (addr='tcp://127.0.0.1:18322')", 18322, "RPC port 18322"),
+        ("OSError: [Errno 98] Address already in use", 18111, "API port 18111"),
+    ],
+)
+async def test_a_rank_that_ended_for_a_taken_port_names_the_port_and_its_owner(
+    moe: Laptop, line: str, port: int, use: str
+) -> None:
+    moe.node.behaviour = lambda spec: Behaviour(
+        ready_after=1e9,
+        dies_after=4 if spec.rank == "d/0" else None,
+        log=f"{line}\n" if spec.rank == "d/0" else "",
+    )
+    moe.node.listeners.append(Listener("127.0.0.1", port, 50, "/usr/sbin/nginx -g"))
+    async with moe.fleet() as fleet:
+        result = await moe.start(fleet, "d/0", "d/1", override=(f"port:laptop:{port}",), reason="a test")
+        steps = {step.label: step.detail for step in result.steps}
+        words = f"its {use} is held by pid 50 (nginx -g), not started here"
+        assert words in steps["d/0"]
+        assert steps["d/1"].startswith("d/0 failed, and its group with it")
+        headline = fleet.store.snapshot.headline
+        assert headline is not None
+        assert words in headline.message
+
+
 async def test_a_holder_that_has_gone_is_not_named(laptop: Laptop) -> None:
     laptop.node.behaviour = lambda _: Behaviour(
         dies_after=2, exit_status=1, log="OSError: [Errno 98] Address already in use\n"
@@ -372,19 +399,33 @@ async def test_health_is_asked_at_once_when_a_process_of_a_ready_rank_is_gone(la
             await laptop.until(lambda: fleet.store.ranks["p/0"].state is RankState.READY)
 
 
-async def test_a_rank_that_waits_for_rank_0_says_so(moe: Laptop) -> None:
-    moe.node.behaviour = lambda _: Behaviour(ready_after=1e9, log=STARTING.splitlines()[0] + "\n")
+@pytest.mark.parametrize(
+    ("rank", "missing", "line", "stage"),
+    [
+        ("d/1", "d/0", STARTING.splitlines()[0], "configuration"),
+        (
+            "d/0",
+            "d/1",
+            "(APIServer pid=7) INFO 11-30 20:51:25 [utils.py:1245] Started DP Coordinator process (PID: 32324)",
+            "coordinator",
+        ),
+    ],
+)
+async def test_a_rank_that_waits_for_the_rest_of_its_group_says_so(
+    moe: Laptop, rank: str, missing: str, line: str, stage: str
+) -> None:
+    moe.node.behaviour = lambda _: Behaviour(ready_after=1e9, log=f"{line}\n")
     async with moe.fleet() as fleet:
-        (blocker,) = (await moe.drive(fleet.preview(StartRanks(("d/1",))))).blockers
-        start = StartRanks(("d/1",), override=(blocker.id,), reason="a test")
+        (blocker,) = (await moe.drive(fleet.preview(StartRanks((rank,))))).blockers
+        start = StartRanks((rank,), override=(blocker.id,), reason="a test")
         operation = await fleet.submit(start)
         waiting = asyncio.ensure_future(fleet.wait(operation))
         await moe.clock.advance(40)
         headline = fleet.store.snapshot.headline
         assert headline is not None
-        assert headline.message.startswith("d waits for d/0 on laptop since ")
+        assert headline.message.startswith(f"d waits for {missing} on laptop since ")
         steps = {step.label: step.detail for step in fleet.store.operations[operation].steps}
-        assert steps["d/1"] == "configuration; waits for d/0, which does not run"
+        assert steps[rank] == f"{stage}; waits for {missing}, which does not run"
         await moe.drive(fleet.cancel(operation))
         await moe.drive(waiting)
 
