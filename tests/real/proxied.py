@@ -6,7 +6,6 @@ import asyncio
 import contextlib
 import threading
 from collections.abc import Awaitable, Callable, Iterator
-from dataclasses import dataclass
 
 from pdtui.clock import SystemClock
 from pdtui.proxy.embedded import EmbeddedProxy
@@ -18,15 +17,6 @@ Hold = Callable[[str], Awaitable[None]]
 """Called with a rank before it is connected; raises `ConnectError` where there shall be no way to it."""
 
 
-@dataclass
-class Proxied:
-    """The running proxy."""
-
-    url: str
-    reached: list[str]
-    """The ranks that were connected, in order."""
-
-
 async def _let_through(rank: str) -> None:
     """Hold nothing."""
 
@@ -34,18 +24,16 @@ async def _let_through(rank: str) -> None:
 @contextlib.contextmanager
 def proxied(
     cluster: RealCluster, *, hold: Hold = _let_through, settings: ProxySettings | None = None
-) -> Iterator[Proxied]:
-    """Serve on a loop in a thread of its own; every planned rank is a backend.
+) -> Iterator[str]:
+    """Serve on a loop in a thread of its own and yield the URL; every planned rank is a backend.
 
     So is a second decode rank, `d/1`: the same server by another name, for a request that did not reach the first.
     """
     planned = cluster.plan()
     planned["d/1"] = planned["d/0"]
-    reached: list[str] = []
 
     async def resolve(rank: str) -> tuple[str, int]:
         await hold(rank)
-        reached.append(rank)
         return str(planned[rank]["host"]), int(planned[rank]["api_port"])
 
     loop = asyncio.new_event_loop()
@@ -61,7 +49,7 @@ def proxied(
     try:
         host, port = asyncio.run_coroutine_threadsafe(begin(), loop).result(30)
         try:
-            yield Proxied(f"http://{host}:{port}", reached)
+            yield f"http://{host}:{port}"
         finally:
             asyncio.run_coroutine_threadsafe(proxy.close(), loop).result(30)
     finally:

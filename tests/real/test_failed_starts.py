@@ -80,7 +80,7 @@ def test_taken_side_channel_port_blocks_a_start_and_is_named_when_that_is_passed
             assert "does not come up" in passed.stdout
             assert str(port) in passed.stdout
             assert f"pid {os.getpid()}" in passed.stdout, "who holds it"
-        cluster.must("stop", "FILE", "all")
+        cluster.must("stop", "FILE", "all", "--grace", "3")  # TERM does not end it.
         assert cluster.processes() == []
 
 
