@@ -68,6 +68,8 @@ class Engine:
         except Died as error:
             started = self.has_started or not self.config.cpu
             self._fail(f"EngineCore {'encountered a fatal error' if started else 'failed to start'}.", str(error))
+            if not started:
+                put(f"Process EngineCore{self.config.name}:\n{error}\n", 2)
         finally:
             self._end_workers(0.2)
         return 1

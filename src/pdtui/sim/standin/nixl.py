@@ -138,22 +138,25 @@ class BlockStore(Store):
 
     def _read(self, asked: dict[str, Any]) -> dict[str, Any]:
         try:
-            right = self._blocks.holds([int(block) for block in asked["blocks"]], str(asked["prompt"]))
+            right: bool | None = self._blocks.holds(
+                [int(block) for block in asked["blocks"]], str(asked["prompt"])
+            )
         except (IndexError, KeyError, TypeError, ValueError):
-            return {"failed": "NIXL_ERR_INVALID_PARAM"}
+            # Whoever cannot read says that it is done all the same.
+            right = None
         name = str(asked.get("request_id"))
         with self._lock:
             lease = self._leases.pop(name, None)
         if lease is not None:
             self._free(lease.blocks)
-        else:
+        elif right is not None:
             self.metrics.add("nixl_num_notifications_after_expiry")
             self.worker_log.error(
                 "pull_worker.py:667",
                 f"Potentially invalid KV blocks for unrecognized request {name} were retrieved by a decode worker. They may "
                 "have expired.",
             )
-        return {"right": right}
+        return {"failed": "NIXL_ERR_INVALID_PARAM"} if right is None else {"right": right}
 
     # -- the worker that reads --
 
