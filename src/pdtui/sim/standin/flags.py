@@ -3,10 +3,12 @@
 import json
 from typing import Any
 
+from . import flags_0_32 as newer
+
 SWITCHES = frozenset(
     """
     aggregate-engine-logging allow-deprecated-quantization async-scheduling calculate-kv-scales
-    data-parallel-external-lb data-parallel-hybrid-lb disable-access-log-for-endpoints disable-cascade-attn
+    data-parallel-external-lb data-parallel-hybrid-lb disable-cascade-attn
     disable-custom-all-reduce disable-fastapi-docs disable-frontend-multiprocessing disable-hybrid-kv-cache-manager
     disable-log-requests disable-log-stats disable-sliding-window disable-uvicorn-access-log enable-auto-tool-choice
     enable-chunked-prefill enable-dbo enable-eplb enable-expert-parallel enable-force-include-usage
@@ -16,12 +18,13 @@ SWITCHES = frozenset(
     fully-sharded-loras headless language-model-only no-log-requests return-tokens-as-token-ids
     skip-mm-profiling skip-tokenizer-init trust-remote-code trust-request-chat-template use-tqdm-on-load
     """.split()
-)
+) | newer.SWITCHES  # fmt: skip
 """Flags without a value; each has a `--no-` form."""
 
 VALUES = frozenset(
     """
     api-key api-server-count block-size chat-template code-revision config config-format context-parallel-size
+    disable-access-log-for-endpoints
     cpu-offload-gb cp-kv-cache-interleave-size data-parallel-address data-parallel-backend data-parallel-rank
     data-parallel-rpc-port data-parallel-size data-parallel-size-local data-parallel-start-rank
     decode-context-parallel-size distributed-executor-backend download-dir dtype generation-config
@@ -35,7 +38,7 @@ VALUES = frozenset(
     tensor-parallel-size tokenizer tokenizer-mode tokenizer-revision tool-call-parser tool-parser-plugin
     uvicorn-log-level worker-cls worker-extension-cls
     """.split()
-)
+) | newer.VALUES  # fmt: skip
 """Flags with one value."""
 
 LISTS = frozenset(
@@ -43,7 +46,7 @@ LISTS = frozenset(
     allowed-headers allowed-methods allowed-origins cudagraph-capture-sizes lora-modules middleware
     served-model-name
     """.split()
-)
+) | newer.LISTS  # fmt: skip
 """Flags with one value or more."""
 
 JSON_VALUES = frozenset(

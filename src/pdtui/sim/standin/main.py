@@ -9,12 +9,9 @@ import socket
 import sys
 import threading
 import time
-import uuid
 from typing import Any
 
 from . import cpu as said
-from . import words
-from .asked import Refusal, check_model, error, missing, read_body
 from .completions import Completions
 from .config import SERVE, Config, Refused, check_platform, local_address
 from .engine import Engine
@@ -24,14 +21,9 @@ from .log import Log, installed_in, put, traceback, uvicorn
 from .metrics import Metrics
 from .nixl import BlockStore
 from .process import Pipe, Signals, Stopped, end, fork, node_pids, reap
-from .server import Reply, Request, Server, as_json
-
-ROUTES = (
-    ("/openapi.json", "GET, HEAD"), ("/docs", "GET, HEAD"), ("/redoc", "GET, HEAD"), ("/health", "GET"),
-    ("/load", "GET"), ("/ping", "POST"), ("/ping", "GET"), ("/tokenize", "POST"), ("/detokenize", "POST"),
-    ("/v1/models", "GET"), ("/version", "GET"), ("/v1/responses", "POST"), ("/v1/chat/completions", "POST"),
-    ("/v1/completions", "POST"), ("/metrics", "GET"),
-)  # fmt: skip
+from .routes import ROUTES, Routes
+from .server import Server
+from .throughput import log_throughput
 
 TRACKER = "python -B -c from multiprocessing.resource_tracker import main;main(31)"
 """Title of the process that Python's multiprocessing has beside every server."""
@@ -144,6 +136,7 @@ class Rank:
             self.kv = KvStore(config, self.metrics, Log(f"EngineCore{config.name}"))
         self.completions = Completions(config, self.metrics, self.kv, log, self._kill_engine, self._step)
         self._stepped = threading.Event()
+        self.routes = Routes(config, self.metrics, self.completions)
         self.server: Server | None = None
         self._record = f"{config.node}/run/vllm/{node_pids(config.node, [os.getpid()])[0]}"
 
@@ -280,7 +273,7 @@ class Rank:
             what = f"[Errno {problem.errno}] error while attempting to bind on address: address already in use"
             raise Failed(f"ERROR:    {what}") from None
         access_log = not config.flags.get("disable-uvicorn-access-log", False)
-        self.server = Server(listener, self._handle, access_log=access_log)
+        self.server = Server(listener, self.routes.handle, access_log=access_log)
         uvicorn(f"Started server process [{os.getpid()}]")
         uvicorn("Waiting for application startup.")
         uvicorn("Application startup complete.")
@@ -307,7 +300,7 @@ class Rank:
                 now = self.metrics.snapshot()
                 busy = now != before or self.metrics.running > 0
                 if busy or was_busy:
-                    self._log_stats(before, now)
+                    log_throughput(self.config, self.metrics, self.log, before, now)
                 before, was_busy = now, busy
 
     def _from_engine(self, engine: Pipe, message: dict[str, Any]) -> None:
@@ -319,29 +312,6 @@ class Rank:
         elif "bye" in message:
             # Its SIGTERM was most likely meant for all of us.
             self.signals.pause(1.0)
-
-    def _log_stats(self, before: tuple[float, float], now: tuple[float, float]) -> None:
-        metrics = self.metrics
-        cpu = self.config.cpu
-        parts = [
-            f"Engine {self.config.dp_rank:03d}: Avg prompt throughput: {(now[0] - before[0]) / 10:.1f} tokens/s",
-            f"Avg generation throughput: {(now[1] - before[1]) / 10:.1f} tokens/s",
-            f"Running: {metrics.running} reqs",
-            f"Waiting: {metrics.waiting + (metrics.fetching if cpu else 0)} reqs",
-        ]
-        if cpu and metrics.fetching:
-            parts.append(f"Deferred: {metrics.fetching} reqs")
-            parts.append(f"KV fetch: 0 waiting to start, {metrics.fetching} in progress, 0 completed waiting")
-        parts.append(f"{'CPU' if cpu else 'GPU'} KV cache usage: {metrics.usage * 100:.1f}%")
-        hits = metrics.external_hits() if cpu else None
-        if hits is not None:
-            parts.append(f"External prefix cache hit rate: {hits * 100:.1f}%")
-        if not cpu:
-            parts.append("Prefix cache hit rate: 0.0%")
-        self.log.info("loggers.py:335" if cpu else "loggers.py:248", ", ".join(parts))
-        transfers = metrics.transfer_line()
-        if transfers:
-            self.log.info("metrics.py:103", transfers)
 
     def _kill_engine(self, words: str) -> None:
         if self.engine is not None:
@@ -437,110 +407,6 @@ class Rank:
                 self.log.warning(
                     "utils.py:653", f"[shutdown] Process manager: force killing remaining process pid {pid}"
                 )
-
-    # -- HTTP --
-
-    def _handle(self, request: Request) -> Reply:
-        began = time.monotonic()
-        reply = self._route(request)
-        handler = request.path if self._allowed(request.path) and reply.status != 405 else "none"
-        sizes = (len(request.body), len(reply.body))
-        self.metrics.http(handler, request.method, reply.status, sizes, time.monotonic() - began)
-        return reply
-
-    def _allowed(self, path: str) -> str:
-        """Return the methods of a path, empty for an unknown one."""
-        routes = said.ROUTES if self.config.cpu else ROUTES
-        return ", ".join(methods for route, methods in routes if route == path)
-
-    def _route(self, request: Request) -> Reply:
-        config = self.config
-        path, method = request.path, request.method
-        allowed = self._allowed(path)
-        if not allowed:
-            return as_json({"detail": "Not Found"}, 404)
-        if method not in allowed.split(", "):
-            return as_json({"detail": "Method Not Allowed"}, 405, allow=allowed)
-        if (
-            config.api_key
-            and path.startswith("/v1")
-            and request.headers.get("authorization") != f"Bearer {config.api_key}"
-        ):
-            return as_json({"error": "Unauthorized"}, 401)
-        if path in ("/health", "/ping"):
-            return Reply(503 if self.completions.dead.is_set() else 200, kind="")
-        if path == "/metrics":
-            version = "1.0.0" if config.cpu else "0.0.4"
-            return Reply(body=self.metrics.text().encode(), kind=f"text/plain; version={version}; charset=utf-8")
-        if path in ("/v1/completions", "/v1/chat/completions"):
-            return self.completions.handle(request, chat=path.endswith("chat/completions"))
-        if path in ("/tokenize", "/detokenize"):
-            return self._tokenize(request)
-        if path in ("/docs", "/redoc", "/docs/oauth2-redirect"):
-            return Reply(body=b"<!DOCTYPE html>\n<title>FastAPI</title>\n", kind="text/html; charset=utf-8")
-        values: dict[str, Any] = {
-            "/version": {"version": config.version},
-            "/load": {"server_load": 0},
-            "/v1/models": {"object": "list", "data": [self._model(name) for name in config.served]},
-            "/kv_event_sources": {},
-            "/openapi.json": {"openapi": "3.1.0", "info": {"title": "FastAPI", "version": "0.1.0"}, "paths": {}},
-        }
-        if path in values:
-            return as_json(values[path])
-        return error(501, "NotImplementedError", f"{path} is not simulated.")
-
-    def _model(self, name: str) -> dict[str, Any]:
-        return {
-            "id": name,
-            "object": "model",
-            "created": int(time.time()),
-            "owned_by": "vllm",
-            "root": self.config.model,
-            "parent": None,
-            "max_model_len": self.config.max_model_len,
-            "permission": [
-                {
-                    "id": f"modelperm-{uuid.uuid4().hex[:16]}",
-                    "object": "model_permission",
-                    "created": int(time.time()),
-                    "allow_create_engine": False,
-                    "allow_sampling": True,
-                    "allow_logprobs": True,
-                    "allow_search_indices": False,
-                    "allow_view": True,
-                    "allow_fine_tuning": False,
-                    "organization": "*",
-                    "group": None,
-                    "is_blocking": False,
-                }
-            ],
-        }
-
-    def _tokenize(self, request: Request) -> Reply:
-        try:
-            body = read_body(request)
-            check_model(body, self.config.served)
-            if request.path == "/detokenize":
-                if "tokens" not in body:
-                    raise missing(body, "tokens")
-                return as_json({"prompt": " ".join(map(str, body["tokens"]))})
-            if "prompt" not in body and "messages" not in body:
-                raise missing(body, "prompt", "messages")
-            text = words.chat_text(body["messages"]) if "messages" in body else str(body["prompt"])
-        except Refusal as refusal:
-            return refusal.reply
-        except (KeyError, TypeError, AttributeError) as problem:
-            return error(400, "BadRequestError", str(problem))
-        count = words.count(text)
-        pieces = words.split(text) if body.get("return_token_strs") else None
-        return as_json(
-            {
-                "count": count,
-                "max_model_len": self.config.max_model_len,
-                "tokens": list(range(count)),
-                "token_strs": pieces,
-            }
-        )
 
 
 def _tracker_body(pipe: Pipe) -> int:
