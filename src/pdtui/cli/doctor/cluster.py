@@ -27,7 +27,8 @@ def file_section(file: Path, loaded: Loaded, digest: str) -> Section:
     said = f"{counts[Severity.ERROR]} errors, {counts[Severity.WARNING]} warnings"
     items = [ok("path", str(file.absolute())), ok("sha256", digest)]
     if topology is not None:
-        what = f"{topology.platform}, {topology.engine}, {topology.connector}, {len(topology.nodes)} nodes"
+        nodes = f"{len(topology.nodes)} node{'s' if len(topology.nodes) != 1 else ''}"
+        what = f"{topology.platform}, {topology.engine}, {topology.connector}, {nodes}"
         items.append(ok("cluster", f"{topology.name}: {what}"))
     remedy = f"pdtui check {file} lists all"
     if loaded.errors:
@@ -84,7 +85,7 @@ def _host(topology: Topology, found: NodeExamination, facts: Facts) -> str:
     if found.connected_after is not None:
         parts.append(f"connected after {found.connected_after:.1f} s")
     if found.round_trip is not None:
-        parts.append(f"answers in {found.round_trip * 1000:.0f} ms")
+        parts.append(f"answers in {found.round_trip * 1000:.1f} ms")
     if found.clock_offset is not None:
         parts.append(f"clock {found.clock_offset:+.2f} s")
     return ", ".join(parts)
