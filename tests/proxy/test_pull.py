@@ -103,7 +103,7 @@ async def test_what_would_need_several_transfers_is_refused_before_any_rank_sees
     "extra",
     [
         {"n": 1}, {"n": None}, {"n": [2]}, {"prompt": ["one two three"]}, {"prompt": [1, 2, 3]}, {"best_of": 2},
-        {"echo": True, "max_tokens": 0}, {"max_tokens": 1}, {"max_tokens": 10**400},
+        {"echo": True, "max_tokens": 0}, {"max_tokens": 1},
     ],
 )  # fmt: skip
 async def test_one_sequence_is_served_however_it_is_written(extra: dict[str, Any]) -> None:
