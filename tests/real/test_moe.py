@@ -65,5 +65,5 @@ def test_stop_leaves_nothing_and_rank_one_alone_is_told_to_wait_for_rank_zero(mo
     assert alone.returncode == 1
     assert "p/0" in alone.stdout.splitlines()[-1], alone.stdout
     assert "wait" in alone.stdout.splitlines()[-1], alone.stdout
-    moe.must("stop", "FILE", "all")
+    moe.must("stop", "FILE", "all", "--grace", "3")
     assert moe.processes() == []
