@@ -15,6 +15,7 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, settings
 
+from tests.engines.differences import lines_of as differences_of
 from tests.faults.report import TABLE, as_markdown, as_text, lines_of
 from tests.support.netns import Rack, serving
 from tests.support.processes import carrying
@@ -96,11 +97,16 @@ def netns_rack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Rack]:
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
-    """Print the fault table with its measured times, where it ran."""
+    """Print the fault table with its measured times, and the known differences from real vLLM."""
     lines = lines_of(report for reports in terminalreporter.stats.values() for report in reports)
     if lines:
         terminalreporter.section("fault table")
         for line in as_text(lines):
+            terminalreporter.write_line(line)
+    known = differences_of(report for reports in terminalreporter.stats.values() for report in reports)
+    if known:
+        terminalreporter.section("known differences from real vLLM")
+        for line in known:
             terminalreporter.write_line(line)
     place = os.environ.get(TABLE)
     if lines and place:
