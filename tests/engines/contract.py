@@ -9,8 +9,9 @@ from typing import Any
 
 from prometheus_client.parser import text_string_to_metric_families
 
-from pdtui.readings.vllm_log import StageReader, prefix_of, severity, throughput_of
+from pdtui.readings.vllm_log import StageReader, prefix_of, severity
 from pdtui.readings.vllm_metrics import KEEP
+from pdtui.readings.vllm_reports import throughput_of, transfers_of
 from tests.engines import normal
 from tests.engines.failures import FAILURES, Failure
 
@@ -129,16 +130,12 @@ def _families(text: str) -> Iterator[tuple[str, str]]:
 
 
 def _logs(seen: Mapping[str, str]) -> Iterator[tuple[str, Any]]:
-    """Yield what the throughput lines tell the product."""
-    found = [reading for line in seen["plain"].splitlines() if (reading := throughput_of(line)) is not None]
-    figures = asdict(found[0]) if found else {}
-    yield (
-        "throughput lines",
-        {
-            "engine": figures.pop("engine", None),
-            "figures": sorted(name for name, value in figures.items() if value is not None),
-        },
-    )
+    """Yield which figures the product reads from the lines that a server logs while it works."""
+    for name, log in seen.items():
+        for what, read in (("throughput", throughput_of), ("KV transfers", transfers_of)):
+            found = next((reading for line in log.splitlines() if (reading := read(line)) is not None), None)
+            figures = {} if found is None else asdict(found)
+            yield f"{name}, {what}", sorted(key for key, value in figures.items() if value is not None)
 
 
 # -- the pull flow --

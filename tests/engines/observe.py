@@ -39,7 +39,7 @@ def observe(house: House) -> Seen:
         _attempt(seen, "load", lambda: _load(plain))
         _attempt(seen, "kv", lambda: dict(pull_flow(plain, prefill, decode)))
         _attempt(seen, "metrics", lambda: {server.name: _metrics(server) for server in servers})
-        _attempt(seen, "log", lambda: {server.name: _worked(server).log for server in servers[:1]})
+        _attempt(seen, "log", lambda: {server.name: _worked(server).log for server in servers})
         _attempt(seen, "exit", lambda: dict(deaths(house, stack, plain, prefill, decode)))
     return {**seen, **observe_failures(house)}
 
