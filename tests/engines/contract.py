@@ -208,8 +208,12 @@ def _fails(seen: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
         yield name, _fail(known[name], start)
 
 
+_NOISE = re.compile(r"resource_tracker|warnings\.warn|nanobind|leaked")
+"""What Python and a library say at their end, whatever happened."""
+
+
 def _fail(failure: Failure, start: Mapping[str, Any]) -> Facts:
-    lines = [line for line in re.split(r"[\r\n]+", start["log"]) if line.strip()]
+    lines = [line for line in re.split(r"[\r\n]+", start["log"]) if line.strip() and not _NOISE.search(line)]
     cause = next((message(line) for line in reversed(lines) if failure.cause and failure.cause in line), "")
     return {
         "exit": start["exit"],

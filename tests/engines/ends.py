@@ -18,10 +18,14 @@ from tests.engines.houses import House
 from tests.engines.requests import TOKENS, completion
 from tests.engines.server import Server, free_ports, wait_for
 
+CONFIGURED = "Using max model len"
+"""From this line on a server that is silent waits for something."""
+
 
 def deaths(
     house: House, stack: ExitStack, plain: Server, prefill: Server, decode: Server
 ) -> Iterator[tuple[str, Any]]:
+    """Yield how servers end that were healthy; the three that are given are gone then."""
     fresh = [house.plain("fresh"), house.plain("doomed")]
     for server in fresh:
         stack.callback(server.close)
@@ -137,17 +141,23 @@ def _term(server: Server, silence_s: float) -> Seen:
 # -- starts that fail --
 
 
-def failures(house: House) -> Iterator[tuple[str, Any]]:
-    chosen = [failure for failure in FAILURES if failure.live or not house.live]
+def failures(house: House, names: frozenset[str]) -> Iterator[tuple[str, Any]]:
+    """Yield what became of the starts that cannot succeed, two at a time; `names`: of these alone."""
+    chosen = [each for each in FAILURES if (each.live or not house.live) and (not names or each.name in names)]
     with ThreadPoolExecutor(2) as pool:
         for failure, seen in zip(chosen, pool.map(lambda each: fail(house, each), chosen), strict=True):
             yield failure.name, seen
 
 
 def _until_it_hangs(house: House, failure: Failure, server: Server) -> int | None:
-    """Wait for the line that says why and a little longer, or, where nothing says it, for long enough."""
+    """Wait for the line that says why and a little longer, or, where nothing says it, until it is silent."""
     if not failure.cause:
-        return server.exit_status(house.hang_s)
+        wait_for(lambda: CONFIGURED in server.log or server.exit_status(0) is not None, within=house.start_s)
+        length = -1
+        while server.exit_status(0) is None and len(server.log) != length:
+            length = len(server.log)
+            server.exit_status(house.hang_s)
+        return server.exit_status(0)
     wait_for(lambda: failure.cause in server.log or server.exit_status(0) is not None, within=house.start_s)
     return server.exit_status(min(3.0, house.hang_s))
 

@@ -28,6 +28,7 @@ def prefilled(prefill: Server, body: Mapping[str, Any]) -> tuple[Seen, Any]:
 
 
 def pull_flow(plain: Server, prefill: Server, decode: Server) -> Iterator[tuple[str, Any]]:
+    """Yield what P and D answer and count, for right and wrong pulls, and what is left when a lease is over."""
     lent = time.monotonic()
     kept_text = text_of(send(plain, completion("x", {**KEPT, "max_tokens": 12})))
     _, late = prefilled(prefill, KEPT)

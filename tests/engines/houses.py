@@ -48,7 +48,7 @@ class House:
     start_s: float
     """Within which a server is ready, with others beside it."""
     hang_s: float
-    """After which a start that has done nothing for so long does not end any more."""
+    """A start that has been silent for so long waits for ever."""
     silence_s: float
     """After which a stream that says nothing has been forgotten."""
     live: bool
@@ -99,7 +99,7 @@ def real(installed: RealVllm, folder: Path) -> House:
     """Return real vLLM, as it has been installed for tests."""
     env = {"PATH": f"{installed.vllm.parent}:{SYSTEM_PATH}"}
     models = {"dense": str(installed.dense), "moe": str(installed.moe)}
-    return House("real", env, models, folder, start_s=300, hang_s=25, silence_s=6, live=True)
+    return House("real", env, models, folder, start_s=300, hang_s=20, silence_s=6, live=True)
 
 
 SPEED = 60.0
@@ -149,4 +149,6 @@ def _simulated(name: str, platform: SimPlatform, version: str, folder: Path) -> 
     if platform != "cpu":
         cann = "/usr/local/Ascend/ascend-toolkit/latest"
         env |= {"ASCEND_TOOLKIT_HOME": cann, "LD_LIBRARY_PATH": f"{cann}/lib64", "ASCEND_RT_VISIBLE_DEVICES": "0"}
-    return House(name, env, models, folder, start_s=60, hang_s=2, silence_s=1, live=False, whole=platform == "cpu")
+    return House(
+        name, env, models, folder, start_s=60, hang_s=1.5, silence_s=1, live=False, whole=platform == "cpu"
+    )

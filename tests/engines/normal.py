@@ -32,18 +32,30 @@ def _body(text: str, seen: Mapping[str, Any]) -> Any:
 
 
 def events(text: str, *, counted: frozenset[str], mixed: bool) -> list[str]:
-    """Return the events of a stream, each kind once; `mixed`: several choices, whose order is nobody's promise."""
+    """Return the events of a stream, each kind once; `mixed`: several choices, whose order is nobody's promise.
+
+    How many tokens an event carries is chance.
+    """
     kinds: list[str] = []
     *parts, rest = text.split("\n\n")
     for part in [*parts, *([f"unfinished: {rest}"] if rest else [])]:
         kind = part
         if part.startswith("data: {"):
-            kind = "data: " + json.dumps(
-                plain(json.loads(part[6:]), counted=counted), ensure_ascii=False, separators=(",", ":")
-            )
+            value = plain(json.loads(part[6:]), counted=counted)
+            for choice in value.get("choices", ()):
+                choice["logprobs"] = _once(choice.get("logprobs"))
+                if "usage" in value:
+                    value["usage"]["completion_tokens"] = "<so far>"
+            kind = "data: " + json.dumps(value, ensure_ascii=False, separators=(",", ":"))
         if kind not in kinds:
             kinds.append(kind)
     return sorted(kinds) if mixed else kinds
+
+
+def _once(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: _once(item) for key, item in value.items()}
+    return value[:1] if isinstance(value, list) else value
 
 
 def plain(value: Any, *, counted: frozenset[str], key: str = "") -> Any:

@@ -44,10 +44,10 @@ def observe(house: House) -> Seen:
     return {**seen, **observe_failures(house)}
 
 
-def observe_failures(house: House) -> Seen:
-    """Return what became of the starts that cannot succeed."""
+def observe_failures(house: House, names: frozenset[str] = frozenset()) -> Seen:
+    """Return what became of the starts that cannot succeed; `names`: of these alone."""
     seen: Seen = {}
-    _attempt(seen, "fail", lambda: dict(failures(house)))
+    _attempt(seen, "fail", lambda: dict(failures(house, names)))
     return seen
 
 
