@@ -61,5 +61,5 @@ FAILURES: tuple[Failure, ...] = (
             cause="Address already in use", hangs=True, live=True),
     Failure("rank 1 alone", (*DP, "--data-parallel-rank", "1"), model="moe", hangs=True),
     Failure("rank 0 alone", (*DP, "--data-parallel-rank", "0"), model="moe", hangs=True),
-    Failure("KV cache too small", ("--kv-cache-memory-bytes", "65536"), cause="KV cache"),
+    Failure("KV cache too small", ("--kv-cache-memory-bytes", "65536"), cause="No available memory"),
 )  # fmt: skip

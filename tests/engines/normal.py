@@ -43,7 +43,8 @@ def events(text: str, *, counted: frozenset[str], mixed: bool) -> list[str]:
         if part.startswith("data: {"):
             value = plain(json.loads(part[6:]), counted=counted)
             for choice in value.get("choices", ()):
-                choice["logprobs"] = _once(choice.get("logprobs"))
+                if "logprobs" in choice:
+                    choice["logprobs"] = _once(choice["logprobs"])
                 if "usage" in value:
                     value["usage"]["completion_tokens"] = "<so far>"
             kind = "data: " + json.dumps(value, ensure_ascii=False, separators=(",", ":"))
