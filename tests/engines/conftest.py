@@ -48,7 +48,7 @@ def _parameters() -> Iterator[Any]:
     for name in HOUSES:
         marks = [
             pytest.mark.xdist_group(f"engines-{name}"),
-            pytest.mark.timeout(900 if name == "real" else 120),
+            pytest.mark.timeout(900 if name == "real" else 300),
         ]
         yield pytest.param(name, marks=marks)
 

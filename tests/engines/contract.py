@@ -135,7 +135,8 @@ def _logs(seen: Mapping[str, str]) -> Iterator[tuple[str, Any]]:
         for what, read in (("throughput", throughput_of), ("KV transfers", transfers_of)):
             found = next((reading for line in log.splitlines() if (reading := read(line)) is not None), None)
             figures = {} if found is None else asdict(found)
-            yield f"{name}, {what}", sorted(key for key, value in figures.items() if value is not None)
+            said = {key for key, value in figures.items() if value is not None}
+            yield f"{name}, {what}", sorted(said - {"deferred", "fetching"})  # Said while something is.
 
 
 # -- the pull flow --
@@ -192,7 +193,7 @@ def _exits(seen: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
             elif isinstance(value, Mapping) and "headers" in value:
                 fact[key] = normal.answer(value)
             elif key == "health" and isinstance(value, list):
-                fact["statuses of /health"] = [status for status in value if isinstance(status, int)]
+                fact["503 before the end"] = 503 in value
             elif key == "left":
                 fact[key] = [name for name in value if name.startswith("VLLM")]
             elif key == "last bytes":

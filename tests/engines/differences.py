@@ -52,7 +52,20 @@ class Difference:
         )
 
 
-DIFFERENCES: tuple[Difference, ...] = ()
+DIFFERENCES: tuple[Difference, ...] = (
+    Difference(
+        "standin",
+        "start: *, processes",
+        "",
+        "no resource tracker of Python's multiprocessing: a child of the API server without title or port",
+    ),
+    Difference(
+        "standin",
+        "http: chat: message without a role",
+        "body/error/*",
+        "names one model for messages where vLLM tries eleven; the status and the shape are the same",
+    ),
+)
 
 
 def departures(fact: str, real: Any, found: Any, path: str = "") -> Iterator[Departure]:

@@ -105,7 +105,8 @@ def real(installed: RealVllm, folder: Path) -> House:
 SPEED = 60.0
 """How much faster than the real one a stand-in starts."""
 MODELS = {
-    "dense": {"architectures": ["Qwen2ForCausalLM"], "model_type": "qwen2", "num_key_value_heads": 2},
+    "dense": {"architectures": ["Qwen2ForCausalLM"], "model_type": "qwen2", "num_key_value_heads": 2,
+              "num_attention_heads": 4},
     "moe": {"architectures": ["Qwen2MoeForCausalLM"], "model_type": "qwen2_moe", "num_key_value_heads": 2,
             "num_experts": 4},
 }  # fmt: skip

@@ -108,7 +108,8 @@ def _load(plain: Server) -> Seen:
     full = wait_for(lambda: _busy(samples(plain), SEATS + 2), within=30)
     time.sleep(0.3)
     during = samples(plain)
-    for client in clients:
+    # Who waits goes first: a seat that is free would be taken.
+    for client in reversed(clients):
         client.close()
     wait_for(lambda: _busy(samples(plain), 0), within=30)
     after = samples(plain)
