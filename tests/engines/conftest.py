@@ -50,7 +50,7 @@ def _parameters() -> Iterator[Any]:
             pytest.mark.xdist_group(f"engines-{name}"),
             pytest.mark.timeout(900 if name == "real" else 300),
         ]
-        yield pytest.param(name, marks=marks)
+        yield pytest.param(name, marks=[*marks, pytest.mark.real] if name == "real" else marks)
 
 
 @pytest.fixture(scope="session", params=list(_parameters()))

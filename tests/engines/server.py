@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import http.client
 import os
+import random
 import signal
 import socket
 import subprocess
@@ -199,11 +200,21 @@ def _sockets_of(pid: int) -> Iterator[str]:
                     yield target[8:-1]
 
 
+_GIVEN: set[int] = set()
+
+
 def free_ports(count: int) -> list[int]:
-    """Return ports of the loopback that are free now, and that no two calls share at once."""
-    sockets = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
-    try:
-        return [int(each.getsockname()[1]) for each in sockets]
-    finally:
-        for each in sockets:
-            each.close()
+    """Return ports of the loopback that nobody has and that nobody will get by asking for any.
+
+    A server binds them seconds later: they are below those that the kernel gives to clients.
+    """
+    found: list[int] = []
+    while len(found) < count:
+        port = random.randrange(20000, 32000)
+        if port in _GIVEN:
+            continue
+        with contextlib.suppress(OSError):
+            socket.create_server(("127.0.0.1", port)).close()
+            _GIVEN.add(port)
+            found.append(port)
+    return found
