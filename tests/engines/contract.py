@@ -97,8 +97,10 @@ def _grown(values: Mapping[str, float]) -> dict[str, float]:
     """Return growth without what depends on time or size."""
     kept = {key: value for key, value in values.items() if not any(word in key for word in _TIMES)}
     # How often one failed pull is counted depends on how far its handshake was.
-    once = {key: min(value, 1.0) if "nixl_num_failed_transfers" in key else value for key, value in kept.items()}
-    return {_without_model(key): value for key, value in sorted(once.items())}
+    for key in kept:
+        if "nixl_num_failed_transfers" in key:
+            kept[key] = min(kept[key], 1.0)
+    return {_without_model(key): value for key, value in sorted(kept.items())}
 
 
 def _without_model(series: str) -> str:

@@ -111,7 +111,6 @@ def _poison(decode: Server, asked: Mapping[str, Any]) -> Seen:
 
 def _term(server: Server, silence_s: float) -> Seen:
     ask = completion("x", {"max_tokens": 1500, "stream": True})
-    before = len(server.log)
     with server.opened(ask.path, ask.body or b"") as client:
         client.recv(65536)
         began = time.monotonic()
