@@ -189,8 +189,8 @@ def message(line: str) -> str:
 def _exits(seen: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
     """Yield how servers ended.
 
-    At TERM a stream gets an error event, or nothing more and no end for as long as its client waits: both have been
-    seen of the same real server.
+    At TERM a stream gets an error event, or nothing more and no end for as long as its client waits: both have
+    been seen of the same real server.
     """
     for name, end in seen.items():
         fact: Facts = {}

@@ -55,12 +55,6 @@ class Difference:
 DIFFERENCES: tuple[Difference, ...] = (
     Difference(
         "standin",
-        "start: *, processes",
-        "",
-        "no resource tracker of Python's multiprocessing: a child of the API server without title or port",
-    ),
-    Difference(
-        "standin",
         "http: chat: message without a role",
         "body/error/*",
         "names one model for messages where vLLM tries eleven; the status and the shape are the same",
