@@ -143,13 +143,16 @@ def test_narrow_terminal_that_draws_signs_wide_and_broken_files_of_the_user(tmp_
 def test_file_with_an_error_and_a_node_that_is_down_are_failing_and_the_rest_is_told(tmp_path: Path) -> None:
     with socket.socket() as closed:
         closed.bind(("127.0.0.2", 0))  # Nobody listens on it, and nobody else gets it.
-        file = write_file(tmp_path, closed.getsockname()[1], kv=20001)
-        done = doctor({"HOME": str(tmp_path), "LANG": "C.UTF-8"}, "--json", "--redact", file)
+        folder = tmp_path / "bob-here" / "operator-ann"  # Who looks, and whom the file names.
+        folder.mkdir(parents=True)
+        file = write_file(folder, closed.getsockname()[1], kv=20001)
+        env = {"HOME": str(tmp_path), "LOGNAME": "bob-here", "LANG": "C.UTF-8"}
+        done = doctor(env, "--json", "--redact", file)
     assert done.returncode == 1, done.stdout
     assert "Traceback" not in done.stderr
     report = json.loads(done.stdout)
     assert report["verdict"] == "fail"
-    assert "1 errors" in item(report, "file", "findings", level="fail")["text"]
+    assert item(report, "file", "findings", level="fail")["text"].startswith("1 error, 0 warnings; the first: ")
     assert re.fullmatch("[0-9a-f]{64}", item(report, "file", "sha256")["text"])
     gone = item(report, "nodes", "gone")
     assert gone["level"] == "fail"
@@ -163,6 +166,8 @@ def test_file_with_an_error_and_a_node_that_is_down_are_failing_and_the_rest_is_
     assert "which takes a start" in here
     assert any("seen.yaml" in one["what"] for one in report["attach"])
     assert "127.0.0.2" not in done.stdout
+    assert "bob-here" not in done.stdout
+    assert "operator-ann" not in done.stdout
     assert socket.gethostname() not in done.stdout
     assert str(tmp_path) not in done.stdout
 

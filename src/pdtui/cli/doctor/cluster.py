@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from pdtui.cli.doctor.items import Item, Section, fail, ok, warn
+from pdtui.cli.doctor.items import Item, Section, counted, fail, ok, warn
 from pdtui.fleet.examination import NodeExamination, Trouble
 from pdtui.remote.messages.commands import Facts
 from pdtui.topology.findings import Severity
@@ -24,10 +24,10 @@ def file_section(file: Path, loaded: Loaded, digest: str) -> Section:
     """Say which file it is and what `check` finds in it."""
     topology = loaded.topology
     counts = Counter(finding.severity for finding in loaded.findings)
-    said = f"{counts[Severity.ERROR]} errors, {counts[Severity.WARNING]} warnings"
+    said = f"{counted(counts[Severity.ERROR], 'error')}, {counted(counts[Severity.WARNING], 'warning')}"
     items = [ok("path", str(file.absolute())), ok("sha256", digest)]
     if topology is not None:
-        nodes = f"{len(topology.nodes)} node{'s' if len(topology.nodes) != 1 else ''}"
+        nodes = counted(len(topology.nodes), "node")
         what = f"{topology.platform}, {topology.engine}, {topology.connector}, {nodes}"
         items.append(ok("cluster", f"{topology.name}: {what}"))
     remedy = f"pdtui check {file} lists all"

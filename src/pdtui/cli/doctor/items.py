@@ -69,6 +69,11 @@ def fail(name: str, text: str, remedy: str = "") -> Item:
     return Item(name, "fail", text, remedy)
 
 
+def counted(number: int, what: str) -> str:
+    """Return `1 node` or `2 nodes`."""
+    return f"{number} {what}{'' if number == 1 else 's'}"
+
+
 def worst(sections: Iterable[Section]) -> Level:
     """Return the worst level of all items."""
     levels = [item.level for section in sections for item in section.items]
@@ -81,7 +86,7 @@ def summary(sections: Iterable[Section]) -> str:
     fails = [item.name for item in items if item.level == "fail"]
     warnings = sum(item.level == "warn" for item in items)
     said = f"{len(fails)} failing" + (f" ({', '.join(dict.fromkeys(fails))})" if fails else "")
-    return f"{said}, {warnings} warning{'' if warnings == 1 else 's'}"
+    return f"{said}, {counted(warnings, 'warning')}"
 
 
 def as_dict(sections: Sequence[Section], attachments: Sequence[Attachment]) -> dict[str, object]:

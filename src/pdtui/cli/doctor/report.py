@@ -17,7 +17,17 @@ from typing import TYPE_CHECKING
 import click
 
 from pdtui.cli.doctor.aside import Aside
-from pdtui.cli.doctor.items import Attachment, Section, as_dict, as_text, fail, paragraph, summary, worst
+from pdtui.cli.doctor.items import (
+    Attachment,
+    Section,
+    as_dict,
+    as_text,
+    counted,
+    fail,
+    paragraph,
+    summary,
+    worst,
+)
 from pdtui.cli.doctor.redaction import Redaction
 from pdtui.cli.output import print_json
 from pdtui.console.glyphs import environment
@@ -55,9 +65,7 @@ def command(file: Path | None, as_json: bool, redact: bool) -> int:
     sections: Sequence[Section] = [*(look.section() for look in begun), *about_file]
     attachments: Sequence[Attachment] = _attachments(given, written.result() or ())
     if redact:
-        redaction = Redaction(
-            _home(), _user(), [socket.gethostname(), *(given.hosts() if given is not None else ())]
-        )
+        redaction = _redaction(given)
         sections, attachments = redaction.sections(sections), redaction.attachments(attachments)
     if as_json:
         print_json(as_dict(sections, attachments))
@@ -166,7 +174,7 @@ class _Given:
         topology = self.topology
         if topology is None:
             return sections
-        narrate(f"asking {len(topology.nodes)} nodes")
+        narrate(f"asking {counted(len(topology.nodes), 'node')}")
 
         async def ask() -> int:
             self._found.extend(await examine(topology, clock=SystemClock()))

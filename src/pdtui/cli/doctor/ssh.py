@@ -9,7 +9,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
-from pdtui.cli.doctor.items import Item, Section, fail, ok, warn
+from pdtui.cli.doctor.items import Item, Section, counted, fail, ok, warn
 from pdtui.text import clean_line
 
 _ASK_IDENTITIES, _IDENTITIES = 11, 12
@@ -135,7 +135,7 @@ def _known_hosts(path: Path) -> Item:
         count = sum(1 for line in path.read_bytes().splitlines() if line.strip() and not line.startswith(b"#"))
     except OSError as error:
         return fail("known hosts", f"{path}: {error.strerror}: no key of a node is known", f"chmod u+r {path}")
-    return ok("known hosts", f"{path}: {count} keys")
+    return ok("known hosts", f"{path}: {counted(count, 'key')}")
 
 
 def _exists(path: Path) -> bool:
