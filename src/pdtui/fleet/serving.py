@@ -10,7 +10,7 @@ from pdtui.proxy.interface import BackendState
 from pdtui.proxy.settings import ProxySettings
 from pdtui.topology.lease import shortest_kv_lease
 from pdtui.topology.model import Role, Topology
-from pdtui.topology.versions import release_of
+from pdtui.topology.versions import VLLM_KNOWN, release_of
 
 N = TypeVar("N", int, float)
 
@@ -64,7 +64,7 @@ def backend_states(topology: Topology, ranks: Iterable[RankStatus]) -> tuple[Bac
 
 def proxy_settings(topology: Topology) -> ProxySettings:
     """Return the settings of a proxy before this cluster: above all, how long prefill ranks keep KV blocks."""
-    release = None if topology.has_npus else release_of(topology.vllm)
+    release = None if topology.has_npus else release_of(topology.vllm, VLLM_KNOWN)
     return ProxySettings(
         lease_s=shortest_kv_lease(topology), lease_renewed=release is not None and release >= _RENEWED
     )

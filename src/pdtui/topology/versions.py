@@ -27,10 +27,10 @@ _MOONCAKE: tuple[tuple[Release, Release], ...] = (
 """From this vllm-ascend on -> Mooncake in its image."""
 
 
-def release_of(text: str) -> Release | None:
-    """Return the release number of a version such as `0.22.1rc1`; None if it is none. `main` is the newest."""
+def release_of(text: str, newest: Release = NEWEST) -> Release | None:
+    """Return the release number of a version such as `0.22.1rc1`; None if it is none. `main` is `newest`."""
     if text in LATEST:
-        return NEWEST
+        return newest
     match = _VERSION.match(text)
     return (int(match[1]), int(match[2]), int(match[3] or 0)) if match else None
 

@@ -9,7 +9,7 @@ from pdtui.topology.findings import Path, Problem
 from pdtui.topology.model import Role
 from pdtui.topology.rules.registry import Context, error, info, rule, warning
 from pdtui.topology.script import HOME
-from pdtui.topology.versions import LATEST, NEWEST, VLLM_KNOWN, release_of
+from pdtui.topology.versions import NEWEST, VLLM_KNOWN, release_of
 
 RESERVED_NAMES = frozenset({"all", "failed", "proxy"})
 """Words that mean something where a target is expected."""
@@ -44,12 +44,10 @@ def version(context: Context) -> Iterator[Problem]:
         if topology.has_npus
         else ("vllm", topology.vllm, "vllm", "0.32.0", VLLM_KNOWN)
     )
-    release = release_of(text)
+    release = release_of(text, newest)
     if release is None:
         message = f"`{text}` is no version of {what}; write it as in its release notes, such as {example}"
         yield error("F06", message, (key,))
-    elif text in LATEST:
-        return
     elif release > newest:
         known = ".".join(map(str, newest))
         message = f"{text} is newer than what is known here; port formulas and rules of {known} are used"
