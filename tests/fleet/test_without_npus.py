@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from pdtui.errors import AgentError, AgentLost, RemoteError
 from pdtui.fleet.fleet import Fleet
 from pdtui.fleet.intents import RestartRanks, StartRanks, StopRanks
 from pdtui.fleet.serving import proxy_settings
@@ -19,7 +21,7 @@ from pdtui.remote.messages.commands import Command, Completed
 from pdtui.remote.messages.processes import Listener, Output, ProcessInfo
 from tests.fleet.cluster import Cluster
 from tests.support.manual_clock import ManualClock
-from tests.support.memory_node import Behaviour, MemoryNode
+from tests.support.memory_node import Behaviour, MemoryAgent, MemoryNode
 
 FILE = """
 pdtui: 1
@@ -345,6 +347,28 @@ async def test_a_holder_that_has_gone_is_not_named(laptop: Laptop) -> None:
         assert diagnosis.summary == "its API port 18101 was taken; nobody holds it any more"
 
 
+@pytest.mark.parametrize("error", [AgentLost("gone"), AgentError("no", code="failed")])
+async def test_a_holder_that_cannot_be_asked_for_leaves_the_cause_that_the_log_names(
+    laptop: Laptop, monkeypatch: pytest.MonkeyPatch, error: RemoteError
+) -> None:
+    asked = MemoryAgent.processes
+
+    async def processes(self: MemoryAgent, **words: Any) -> Sequence[ProcessInfo]:
+        if words["match"] and not words.get("skip"):  # As who looks for a cause asks, and nobody else.
+            raise error
+        return await asked(self, **words)
+
+    monkeypatch.setattr(MemoryAgent, "processes", processes)
+    laptop.node.behaviour = lambda _: Behaviour(
+        dies_after=2, exit_status=1, log="OSError: [Errno 98] Address already in use\n"
+    )
+    async with laptop.fleet() as fleet:
+        await laptop.start(fleet, "p/0")
+        diagnosis = fleet.store.ranks["p/0"].diagnosis
+        assert diagnosis is not None
+        assert (diagnosis.signature, diagnosis.summary) == ("api-port-in-use", "its API port 18101 is taken")
+
+
 # What real servers write when they end ----------------------------------------------------------------------
 
 
@@ -436,6 +460,7 @@ async def test_a_rank_that_waits_for_the_rest_of_its_group_says_so(
         ("", "0.32.0", 30.0, True),
         (", extra: {kv_lease_duration: 12}", "0.32.0", 12.0, True),
         ("", "0.21.0", 30.0, False),
+        ("", "main", 30.0, True),
     ],
 )
 def test_the_proxy_keeps_to_the_lease_of_the_file(

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 
 from pdtui.clock import Clock
-from pdtui.errors import AgentError, AgentLost
+from pdtui.errors import AgentError, AgentLost, RemoteError
 from pdtui.fleet.diagnosis import (
     UNSURE,
     WINDOW,
@@ -153,7 +153,7 @@ class Diagnostician:
         try:
             async with self._clock.timeout(_LOOK):
                 listeners, processes = await asyncio.gather(agent.ports(), agent.processes(match=MATCH))
-        except (AgentError, TimeoutError):
+        except (RemoteError, TimeoutError):
             return found
         own = f"{self._cluster}:{rank.id}"
         held = next((one for one in on_port(listeners, plan, port) if one.rank != own), None)
