@@ -30,10 +30,14 @@ def deaths(
     fresh = [house.plain("fresh"), house.plain("doomed")]
     for server in fresh:
         stack.callback(server.close)
-    yield "worker killed", _after_kill(plain, plain.member("VLLM::Worker").pid)
-    yield "API server killed", dict(_orphans(prefill))
     asked = {"prompt": TOKENS * 8, "max_tokens": 6}
-    yield "D is asked for no blocks", _poison(decode, asked)
+    with ThreadPoolExecutor(3) as pool:
+        killed = pool.submit(lambda: _after_kill(plain, plain.member("VLLM::Worker").pid))
+        orphans = pool.submit(lambda: dict(_orphans(prefill)))
+        poisoned = pool.submit(_poison, decode, asked)
+        yield "worker killed", killed.result()
+        yield "API server killed", orphans.result()
+        yield "D is asked for no blocks", poisoned.result()
     for server in fresh:
         server.ready(house.start_s)
     yield "engine killed", _after_kill(fresh[1], fresh[1].member("VLLM::EngineCore").pid)

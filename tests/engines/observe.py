@@ -6,6 +6,7 @@ import json
 import time
 import traceback
 from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from typing import Any
 
@@ -19,19 +20,31 @@ from tests.engines.server import Server, wait_for
 
 def observe(house: House) -> Seen:
     """Return everything seen, by the name of what was tried."""
-    seen: Seen = {}
     if not house.whole:
-        with ExitStack() as stack:
-            plain = house.plain("plain")
-            stack.callback(plain.close)
-            plain.ready(house.start_s)
-            _attempt(seen, "http", lambda: dict(_ask_all(plain)))
-        return seen
+        return _observe_answers(house)
+    with ThreadPoolExecutor(1) as pool:
+        # Where a start costs nothing, those that fail need not wait for the others.
+        failing = None if house.live else pool.submit(observe_failures, house)
+        seen = _observe_servers(house)
+        return {**seen, **(failing.result() if failing else observe_failures(house))}
+
+
+def _observe_answers(house: House) -> Seen:
+    seen: Seen = {}
     with ExitStack() as stack:
-        servers = [house.plain("plain"), house.side("prefill", "kv_producer"), house.side("decode", "kv_consumer")]
-        for server in servers:
-            stack.callback(server.close)
-        plain, prefill, decode = servers
+        plain = _kept(stack, house.plain("plain"))
+        plain.ready(house.start_s)
+        _attempt(seen, "http", lambda: dict(_ask_all(plain)))
+    return seen
+
+
+def _observe_servers(house: House) -> Seen:
+    seen: Seen = {}
+    with ExitStack() as stack:
+        plain = _kept(stack, house.plain("plain"))
+        prefill = _kept(stack, house.side("prefill", "kv_producer"))
+        decode = _kept(stack, house.side("decode", "kv_consumer"))
+        servers = (plain, prefill, decode)
         for server in servers:
             server.ready(house.start_s)
         _attempt(seen, "start", lambda: {server.name: _start(server) for server in servers})
@@ -41,7 +54,12 @@ def observe(house: House) -> Seen:
         _attempt(seen, "metrics", lambda: {server.name: _metrics(server) for server in servers})
         _attempt(seen, "log", lambda: {server.name: _worked(server).log for server in servers})
         _attempt(seen, "exit", lambda: dict(deaths(house, stack, plain, prefill, decode)))
-    return {**seen, **observe_failures(house)}
+    return seen
+
+
+def _kept(stack: ExitStack, server: Server) -> Server:
+    stack.callback(server.close)
+    return server
 
 
 def observe_failures(house: House, names: frozenset[str] = frozenset()) -> Seen:
