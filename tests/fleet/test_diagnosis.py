@@ -2,10 +2,12 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from pdtui.console.describe import diagnosis_rows
 from pdtui.fleet.diagnosis import Atlas, RankExit, diagnose
 from pdtui.fleet.diagnostician import Diagnostician
 from pdtui.fleet.handle import LogLine
@@ -24,6 +26,7 @@ NOW = 1_796_048_000.0
 GLOO = "RuntimeError: [gloo/transport/tcp/pair.cc:547] Connection closed by peer [10.0.0.1]:43001"
 OOM = "RuntimeError: NPU out of memory. Tried to allocate 2.00 GiB (NPU 0; 60.96 GiB total capacity)"
 DEAD = "vllm.v1.engine.exceptions.EngineDeadError: EngineCore encountered an issue."
+WORK = "Engine 000: Avg prompt throughput: 2.0 tokens/s, Avg generation throughput: "
 HCCL = "RuntimeError: EI0006: Getting socket times out."
 
 
@@ -279,6 +282,50 @@ async def test_logs_of_a_group_are_fetched_once_and_all_point_to_the_first() -> 
     assert {rank: d.first_cause for rank, d in found.items() if d} == {
         "decode/9": "", **{f"decode/{i}": "decode/9" for i in range(4)}
     }  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("texts", "words"),
+    [
+        (
+            (
+                at(0, f"{WORK}1.0 tokens/s, Running: 1 reqs, Waiting: 0 reqs, NPU KV cache usage: 3.0%", "INFO"),
+                at(10, f"{WORK}470.4 tokens/s, Running: 12 reqs, Waiting: 40 reqs, Deferred: 2 reqs, "
+                "Preemptions: 5, NPU KV cache usage: 97.2%", "INFO"),
+                at(10, "KV Transfer metrics: Num successful transfers=7, Num failed transfers=1, "
+                "Num KV expired reqs=3, Num notifs after expiry=2", "INFO"),
+                at(12, OOM),
+            ),
+            "13:00:10: 12 running, 40 waiting (2 for KV), KV cache 97 % full, 5 preempted, 470 tokens/s out, "
+            "1 of 8 KV transfers failed, gave up KV 3 times, 2 fetched too late",
+        ),
+        (
+            (
+                at(0, "KV Transfer metrics: Num successful transfers=7, Num failed transfers=1", "INFO"),
+                at(10, f"{WORK}0.0 tokens/s, Running: 0 reqs, Waiting: 0 reqs", "INFO"),
+            ),
+            "13:00:10: 0 running, 0 waiting, 0 tokens/s out",
+        ),
+        ((at(12, OOM),), ""),
+    ],
+)  # fmt: skip
+async def test_what_a_rank_said_last_of_its_work_goes_with_its_cause(texts: Sequence[str], words: str) -> None:
+    clock = ManualClock(NOW)
+    node = MemoryNode("node3", clock)
+    link = MemoryLink(node)
+    link.refresh()
+    node.append("/log/decode/9", "\n".join((*texts, "")).encode())
+    ranks = {"decode/9": status("decode/9")}
+    diagnostician = Diagnostician({"node3": link}, PLAN, clock=clock, ranks=lambda: ranks)
+    asked = asyncio.create_task(diagnostician("decode/9"))
+    for _ in range(20):
+        await clock.advance(0.5)
+        await settle()
+    found = await asked
+    assert found is not None
+    assert found.last_work == words
+    shown = [row.text for row in diagnosis_rows(replace(ranks["decode/9"], diagnosis=found))]
+    assert (words in shown) is bool(words)
 
 
 async def test_a_consequence_waits_a_moment_for_its_cause() -> None:

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pdtui.readings.vllm_reports import Drafting, Throughput, Transfers, drafting_of, throughput_of, transfers_of
+from pdtui.readings.vllm_reports import Throughput, Transfers, throughput_of, transfers_of
 from tests.readings.samples import DATA, log
 
 BEGIN = "(APIServer pid=9) INFO 11-30 13:22:15 [loggers.py:1] "
@@ -34,22 +34,12 @@ def test_every_report_in_a_captured_log_is_read(name: str) -> None:
     assert (len(throughput), len(transfers)) == COUNTS[name]
     assert len(throughput) == sum("Avg prompt throughput" in line for line in lines)
     assert all(one.kv_usage is not None for one in throughput)
-    assert {one.engine for one in throughput} <= {1 if "rank1" in name else 0}
 
 
-def test_a_captured_decode_rank_had_all_its_prompts_from_elsewhere() -> None:
+def test_a_captured_decode_rank_fetched_what_it_needed() -> None:
     lines = log("ep-d-rank1.log").split("\n")
-    first = next(one for one in map(throughput_of, lines) if one)
-    assert (first.prompt_tokens_per_s, first.generation_tokens_per_s) == (0.0, 4.8)
-    assert (first.external_hit_rate, first.hit_rate) == (1.0, None)
-    moved = next(one for one in map(transfers_of, lines) if one)
-    assert (moved.done, moved.failed, moved.expired, moved.late) == (2, 0, 0, 0)
-    assert (moved.mean_ms, moved.p90_ms, moved.megabytes, moved.megabytes_per_s) == (15.568, 26.527, 0.125, 8.029)
-
-
-def test_a_captured_prefill_rank_had_none() -> None:
-    lines = log("ep-p-rank0.log").split("\n")
-    assert {one.external_hit_rate for one in map(throughput_of, lines) if one} == {0.0}
+    assert next(filter(None, map(throughput_of, lines))) == Throughput(4.8, 0, 0, kv_usage=0.0)
+    assert next(filter(None, map(transfers_of, lines))) == Transfers(done=2)
 
 
 @pytest.mark.parametrize(
@@ -60,26 +50,26 @@ def test_a_captured_prefill_rank_had_none() -> None:
             "Running: 6 reqs, Waiting: 2 reqs, Deferred: 1 reqs, KV fetch: 1 waiting to start, 2 in progress, "
             "3 completed waiting, Preemptions: 4, NPU KV cache usage: 50.0%, Prefix cache hit rate: 25.0%, "
             "External prefix cache hit rate: 75.0%, MM cache hit rate: 5.0%",
-            Throughput(17, 12.5, 470.0, 6, 2, 1, (1, 2, 3), 4, 0.5, 0.25, 0.75),
+            Throughput(470.0, 6, 2, 1, 4, 0.5),
         ),
         (
             "Engine 000: Avg prompt throughput: 1.0 tokens/s, Avg generation throughput: 2.0 tokens/s, "
             "Running: 3 reqs, Waiting: 4 reqs, GPU KV cache usage: 50.0%, Prefix cache hit rate: 0.0%",
-            Throughput(0, 1.0, 2.0, 3, 4, kv_usage=0.5, hit_rate=0.0),
+            Throughput(2.0, 3, 4, kv_usage=0.5),
         ),
         (
             "2 Engines Aggregated: Avg prompt throughput: 1.0 tokens/s, Avg generation throughput: 2.0 tokens/s, "
             "Running: 3 reqs, Waiting: 4 reqs, GPU KV cache usage: 50.0%",
-            Throughput(None, 1.0, 2.0, 3, 4, kv_usage=0.5),
+            Throughput(2.0, 3, 4, kv_usage=0.5),
         ),
         (
             "Avg prompt throughput: 1.0 tokens/s, Avg generation throughput: 2.0 tokens/s, Running: 3 reqs, "
             "Swapped: 0 reqs, Pending: 4 reqs, GPU KV cache usage: 50.0%, CPU KV cache usage: 0.0%.",
-            Throughput(None, 1.0, 2.0, 3, 4, kv_usage=0.5),
+            Throughput(2.0, 3, 4, kv_usage=0.5),
         ),
         ("Engine 000: nothing", None),
         (
-            "Engine 000: Avg prompt throughput: . tokens/s, Avg generation throughput: 1 tokens/s, "
+            "Engine 000: Avg prompt throughput: 1 tokens/s, Avg generation throughput: . tokens/s, "
             "Running: 1 reqs, Waiting: 0 reqs",
             None,
         ),
@@ -93,35 +83,14 @@ def test_throughput_in_the_words_of_several_versions(line: str, expected: Throug
     ("line", "expected"),
     [
         (
-            "Mean acceptance length: 3.49, Accepted throughput: 0.12 tokens/s, Drafted throughput: 0.34 tokens/s, "
-            "Accepted: 92 tokens, Drafted: 259 tokens, Per-position acceptance rate: 0.757, 0.622, 0.432, "
-            "Avg Draft acceptance rate: 35.5%",
-            Drafting(92, 259, 0.355, 3.49, (0.757, 0.622, 0.432)),
-        ),
-        (
-            "Draft acceptance rate: 80.0%, Accepted: 8 tokens, Drafted: 10 tokens",
-            Drafting(8, 10, 0.8),
-        ),
-        ("Draft acceptance rate: nan%, Accepted: 0 tokens, Drafted: 0 tokens", Drafting(0, 0)),
-        ("Mean acceptance length: 3.49", None),
-    ],
-)
-def test_speculative_decoding_in_the_words_of_several_versions(line: str, expected: Drafting | None) -> None:
-    assert drafting_of(f"{BEGIN}SpecDecoding metrics: {line}") == expected
-
-
-@pytest.mark.parametrize(
-    ("line", "expected"),
-    [
-        (
             NIXL + "Num failed transfers=1, Num KV expired reqs=4, Num notifs after expiry=3",
-            Transfers(2, 1, 4, 3, 15.568, 26.527, 0.125, 8.029),
+            Transfers(2, 1, 4, 3),
         ),
         (
             NIXL + "Num failed transfers=1, Num failed recvs=2, Num KV expired reqs=0",
-            Transfers(2, 3, 0, 0, 15.568, 26.527, 0.125, 8.029),
+            Transfers(2, 3),
         ),
-        (NIXL.removesuffix(", "), Transfers(2, 0, 0, 0, 15.568, 26.527, 0.125, 8.029)),
+        (NIXL.removesuffix(", "), Transfers(2)),
         ("KV Transfer metrics: Something new=2", None),
     ],
 )
@@ -138,5 +107,4 @@ REPORTS = [line for line in LINES if "metrics:" in line or "throughput:" in line
 def test_no_broken_line_raises(line: str, place: int, noise: str) -> None:
     broken = line[:place] + noise + line[place + len(noise) :]
     throughput_of(broken)
-    drafting_of(broken)
     transfers_of(broken)

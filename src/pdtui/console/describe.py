@@ -47,6 +47,7 @@ def diagnosis_rows(rank: RankStatus) -> list[Row]:
     rows += _field(S.first_cause, diagnosis.first_cause)
     rows += _field(S.shown_by, diagnosis.line)
     rows += _field(S.remedy, diagnosis.remedy, "key_label")
+    rows += _field(S.last_work, diagnosis.last_work)
     return rows
 
 

@@ -198,6 +198,7 @@ class Strings:
     why: str = "why"
     first_cause: str = "first cause"
     shown_by: str = "shown by"
+    last_work: str = "last work"
     remedy: str = "what helps"
     difference: str = "runs otherwise than the file says"
     unmanaged_health: str = "/health {health}"

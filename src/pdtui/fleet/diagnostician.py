@@ -22,6 +22,7 @@ from pdtui.fleet.diagnosis import (
 )
 from pdtui.fleet.handle import LogLine
 from pdtui.fleet.holders import holder_words, on_port
+from pdtui.fleet.last_work import last_work
 from pdtui.fleet.logs import read_tail
 from pdtui.fleet.lost import lost_to, seen_since, stopped_mate
 from pdtui.fleet.snapshot import Diagnosis, NodeStatus, RankState, RankStatus
@@ -88,7 +89,10 @@ class Diagnostician:
             if certain or attempt == _PATIENCE - 1:
                 break
             await self._clock.sleep(_PAUSE)
-        return diagnosis
+        known = self._tails.get(rank_id)
+        if diagnosis is None or known is None:
+            return diagnosis
+        return replace(diagnosis, last_work=last_work(known[2]))
 
     async def _look(self, rank_id: str) -> tuple[Diagnosis | None, bool]:
         ranks = self._ranks()

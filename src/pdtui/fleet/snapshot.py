@@ -249,6 +249,8 @@ class Diagnosis:
     signature: str = ""
     """Id of the signature that matched."""
     remedy: str = ""
+    last_work: str = ""
+    """What its log said last of its work, with the time; empty: nothing."""
 
 
 @dataclass(frozen=True, slots=True)
