@@ -62,6 +62,16 @@ async def test_a_body_that_is_no_request_is_a_400_and_reaches_no_rank(raw: bytes
         assert all(rank.seen == [] for rank in it.ranks)
 
 
+async def test_a_body_that_is_not_packed_as_its_head_says_is_a_400_and_no_failure_of_the_proxy() -> None:
+    async with rig() as it:
+        url, headers = it.base + "/v1/completions", {"Content-Encoding": "gzip"}
+        async with it.session.post(url, data=b'{"prompt": "x"}', headers=headers) as response:
+            status, words = response.status, (await response.json())["error"]["message"]
+        assert it.p[0].seen == []
+        assert it.idle()
+    assert (status, "gzip" in words) == (400, True), words
+
+
 async def test_a_body_over_the_limit_is_a_413() -> None:
     async with rig(settings=ProxySettings(shutdown_s=0.05, body_limit=10_000)) as it:
         assert (await it.post(BODY | {"prompt": "x " * 4000})).status == 200

@@ -81,11 +81,14 @@ async def test_max_completion_tokens_is_not_invented() -> None:
     [
         ({"n": 2}, "n above 1"),
         ({"n": "2"}, "n above 1"),
+        ({"n": 10**400}, "n above 1"),
         ({"max_tokens": 0}, "max_tokens must be at least 1"),
         ({"max_completion_tokens": -1}, "max_completion_tokens must be at least 1"),
         ({"prompt": ["one", "two"]}, "several prompts"),
         ({"prompt": [[1, 2], [3]]}, "several prompts"),
         ({"prompt": None, "prompt_embeds": ["a", "b"]}, "several prompts"),
+        ({"prompt_embeds": "a"}, "several prompts"),
+        ({"prompt": "", "prompt_embeds": ["a"]}, "several prompts"),
         ({"use_beam_search": True}, "beam search"),
     ],
 )
@@ -116,13 +119,13 @@ async def test_one_sequence_is_served_however_it_is_written(extra: dict[str, Any
 async def test_p_is_not_asked_for_what_nobody_reads_and_no_client_smuggles_parameters_in() -> None:
     client = {"do_remote_prefill": True, "remote_block_ids": []}
     body = BODY | {
-        "echo": True, "logprobs": 2, "prompt_logprobs": 1, "kv_transfer_params": client,
+        "echo": True, "logprobs": 2, "logprob_token_ids": [5], "prompt_logprobs": 1, "kv_transfer_params": client,
         "vllm_xargs": {"kv_transfer_params": client, "other": 1},
     }  # fmt: skip
     async with rig() as it:
         assert (await it.post(body)).status == 200
     (p,), (d,) = it.p[0].seen, it.d[0].seen
-    assert not p.body.keys() & {"echo", "logprobs", "prompt_logprobs"}
+    assert not p.body.keys() & {"echo", "logprobs", "logprob_token_ids", "prompt_logprobs"}
     assert p.body["vllm_xargs"] == d.body["vllm_xargs"] == {"other": 1}
     assert (d.body["echo"], d.body["logprobs"], d.body["prompt_logprobs"]) == (True, 2, 1)
     assert client not in (p.body["kv_transfer_params"], d.body["kv_transfer_params"])
@@ -257,7 +260,7 @@ async def test_a_p_that_hands_over_nothing_is_an_error_and_no_silent_prefill_on_
     assert it.d[0].seen == []
 
 
-@pytest.mark.parametrize("blocks", [[], [[]], [[], []], None])
+@pytest.mark.parametrize("blocks", [[], [[]], [[], []], None, {}, "", [None], [{}, []]])
 async def test_an_empty_block_list_never_reaches_a_decoder(blocks: Any) -> None:
     async with rig() as it:
         it.p[0].always = prefill(remote_block_ids=blocks)

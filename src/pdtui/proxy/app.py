@@ -22,6 +22,7 @@ from pdtui.proxy.settings import ProxySettings
 from pdtui.proxy.sink import ResponseSink
 from pdtui.proxy.trace import Outcome, Trace, TraceLog
 from pdtui.proxy.upstream import Upstream
+from pdtui.text import clean_line
 
 _log = logging.getLogger(__name__)
 
@@ -127,6 +128,8 @@ class ProxyApp:
             raise BadRequest(f"the body is longer than {request.client_max_size} bytes", status=413) from error
         except TimeoutError as error:
             raise BadRequest(f"the body did not come within {self._settings.idle_s:g} s", status=408) from error
+        except web.RequestPayloadError as error:
+            raise BadRequest(f"the body cannot be read: {clean_line(str(error))}") from error
         except ConnectionError as error:
             raise ClientGone from error
 

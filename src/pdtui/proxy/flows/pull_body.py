@@ -16,7 +16,7 @@ _TIMES_OF_DAY = (1e9, 1e11)
 """Smaller «times» are some machine's uptime: NIXL counts its lease on perf_counter, which means nothing here."""
 
 _PARAMS = "kv_transfer_params"
-_UNREAD = frozenset({"stream_options", "echo", "logprobs", "top_logprobs", "prompt_logprobs"})
+_UNREAD = frozenset({"stream_options", "echo", "logprobs", "top_logprobs", "logprob_token_ids", "prompt_logprobs"})
 """What of a request only adds to P's answer."""
 
 _REMEDY = (
@@ -74,6 +74,8 @@ def refuse_what_cannot_be_split(body: dict[str, Any]) -> None:
     prompt = body.get("prompt")
     many = isinstance(prompt, list) and len(prompt) > 1 and not all(isinstance(item, int) for item in prompt)
     embeds = body.get("prompt_embeds")
+    # A server takes embeddings beside a prompt for one more prompt, even beside an empty one.
+    many = many or (embeds not in (None, []) and prompt is not None)
     if many or (isinstance(embeds, list) and len(embeds) > 1):
         raise BadRequest("several prompts cannot be served in one request here: send one request for each")
     if (_number(body.get("n")) or 1) > 1:
@@ -90,7 +92,9 @@ def _number(value: Any) -> float | None:
     """Return what a server takes for a number, texts included; None for what is none."""
     try:
         return float(value)
-    except (TypeError, ValueError, OverflowError):
+    except OverflowError:
+        return float("inf") if value > 0 else float("-inf")
+    except (TypeError, ValueError):
         return None
 
 
@@ -133,7 +137,7 @@ def read_handover(rank: str, raw: bytes, settings: ProxySettings, *, monotonic: 
 
 
 def _any_block(ids: Any) -> bool:
-    """Whether a block list, flat or one per KV group, names any block; a form we do not know counts as some."""
+    """Whether a block list, flat or one per KV group, names any block; a form we do not know does unless empty."""
     if isinstance(ids, list):
-        return any(bool(group) if isinstance(group, list) else True for group in ids)
-    return ids is not None
+        return any(bool(group) if isinstance(group, (list, dict, str)) else group is not None for group in ids)
+    return bool(ids)
