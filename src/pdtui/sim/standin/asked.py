@@ -189,11 +189,20 @@ def _prompts(body: dict[str, Any]) -> Any:
     prompt = body.get("prompt")
     if prompt is None or prompt == "":
         return None
-    if not isinstance(prompt, str | list):
+    if not isinstance(prompt, str) and not _is_prompts(prompt):
         listed = _problem("list_type", "body.prompt", "Input should be a valid list", prompt)
         text = _problem("string_type", "body.prompt", "Input should be a valid string", prompt)
         raise invalid(listed, listed, text, listed)
     return prompt
+
+
+def _is_prompts(value: Any) -> bool:
+    """Whether a value is a list of texts, of tokens or of lists of tokens."""
+    if not isinstance(value, list):
+        return False
+    return any(all(isinstance(item, kind) for item in value) for kind in (str, int)) or all(
+        isinstance(item, list) and all(isinstance(token, int) for token in item) for item in value
+    )
 
 
 def _texts(raw: Any, *, chat: bool) -> tuple[list[str], list[int]]:

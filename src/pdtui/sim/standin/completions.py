@@ -90,6 +90,8 @@ class Completions:
             body, asked = read(request, self.config, chat=chat)
         except Refusal as refusal:
             return refusal.reply
+        except (KeyError, TypeError, AttributeError, ValueError, OverflowError) as problem:
+            return error(400, "BadRequestError", f"1 validation error: {problem}")
         if self.dead.is_set():
             return self._engine_dead()
         works = self._works(request, asked)
