@@ -79,6 +79,16 @@ CPU_CASES = [
         "defaults.env.VLLM_NIXL_SIDE_CHANNEL_HOST",
         "the node's address, from which 192.0.2.1 follows",
     ),
+    *(
+        Case(
+            "F11",
+            ERROR,
+            env(f"VLLM_NIXL_SIDE_CHANNEL_{what}: {value}"),
+            f"defaults.env.VLLM_NIXL_SIDE_CHANNEL_{what}",
+            "from the node's environment a rank of p binds a port that is not in the plan",
+        )
+        for what, value in (("PORT", "{from_env: X}"), ("PORT", "$X"), ("HOST", "{prepend: x}"))
+    ),
     Case("F11", INFO, kv("config: {kv_buffer_device: cpu}"), "kv.config.kv_buffer_device", "is cpu anyway"),
     Case("K10", ERROR, (("NixlConnector", "MooncakeConnectorV1"),), "kv.connector", "cpu needs NixlConnector"),
     Case("K10", ERROR, (("NixlConnector", "NixlConector"),), "kv.connector", "NixlConnector"),
@@ -147,6 +157,22 @@ CPU_CASES = [
         "C4", ERROR, kv("config: {kv_buffer_device: npu}"), "kv.config.kv_buffer_device", "'npu' on platform cpu"
     ),
     Case("C5", WARNING, kv("extra: {prefill: {dp_size: 2, tp_size: 1}}"), "kv.extra.prefill", "does not read it"),
+    Case(
+        "F11",
+        ERROR,
+        args("kv_transfer_config.kv_buffer_device: cuda"),
+        "defaults.args.kv_transfer_config.kv_buffer_device",
+        "under `kv:`",
+    ),
+    Case("X5", ERROR, args("host: 192.0.2.9"), "defaults.args.host", "no address of n1", args("host: 0.0.0.0")),
+    Case("F06", ERROR, (("path: ~/m", "path: -m"),), "model.path", "begins a flag"),
+    Case("F06", ERROR, (("path: ~/m", "path: ' ~/m'"),), "model.path", "nor end with a blank"),
+    Case("F06", ERROR, (("served_name: m", "served_name: --m"),), "model.served_name", "begins a flag"),
+    Case(
+        "F06", ERROR, (("[~/venv", "[~, ~/venv"),), "runtime.setup.0", "`setup.0` must be text", (("[~/v", "[/v"),)
+    ),
+    Case("F06", ERROR, (("host: 192.0.2.2", "host: 0.0.0.0"),), "nodes.n2.host", "no address of one server"),
+    Case("F06", ERROR, (("host: 192.0.2.2", "host: h, address: '::'"),), "nodes.n2.address", "of one server"),
     Case("C5", WARNING, kv("config: {kv_port: 14000}"), "kv.config.kv_port", "follows from kv_port of p"),
 ]
 

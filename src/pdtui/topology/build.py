@@ -46,6 +46,12 @@ def is_ip(text: str) -> bool:
     return True
 
 
+def _is_nobodys(address: str) -> bool:
+    """Whether an IP address stands for all or several servers."""
+    ip = ipaddress.ip_address(address)
+    return ip.is_unspecified or ip.is_multicast
+
+
 def build(file: TopologyFile, path: FilePath, data: bytes) -> tuple[model.Topology | None, list[Problem]]:
     """Return the model, and what stands in its way: unresolved names, missing addresses, what is not supported."""
     builder = _Builder(file, path)
@@ -113,6 +119,9 @@ class _Builder:
         elif node.address is not None and not is_ip(node.address):
             message = f"`address` must be an IP address, not {node.address}; HCCL and Mooncake take no names"
             yield _error("F06", message, (*path, "address"))
+        elif _is_nobodys(node.address or node.host):
+            message = f"{node.address or node.host} is no address of one server; write that of the interface `nic`"
+            yield _error("F06", message, (*path, "address" if node.address else "host"))
         if node.nic is None:
             message = "`nic` is missing: the interface that owns the node's address (`ip -br addr` shows it)"
             yield _error("F05", message, path, on_key=True)

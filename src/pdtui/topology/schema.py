@@ -28,7 +28,7 @@ def _env_value(value: Any) -> str | dict[str, str] | None:
             return {key: text}
     if isinstance(value, (int, float)):
         return str(value).lower() if isinstance(value, bool) else str(value)
-    raise PydanticCustomError("env_value", "must be text, null, {{prepend: TEXT}} or {{from_env: NAME}}")
+    raise PydanticCustomError("env_value", "must be text, null, {prepend: TEXT} or {from_env: NAME}")
 
 
 def _secret(value: Any) -> dict[str, str]:
@@ -37,7 +37,7 @@ def _secret(value: Any) -> dict[str, str]:
         if key in {"file", "from_env"} and isinstance(text, str) and text:
             return {key: text}
     raise PydanticCustomError(
-        "secret", "must be a reference, {{file: PATH}} or {{from_env: NAME}}: secrets never stand in this file"
+        "secret", "must be a reference, {file: PATH} or {from_env: NAME}: secrets never stand in this file"
     )
 
 

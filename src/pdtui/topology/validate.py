@@ -144,11 +144,16 @@ def _problem(detail: ErrorDetails) -> Problem:
         name = clean_line(str(path[-2]))
         message = f"`{name}` is no usable name: use a-z, 0-9 and `-`, beginning with a letter or digit"
         return Problem("F07", Severity.ERROR, message, path[:-1], on_key=True)
-    key = clean_line(str(path[-1])) if path else ""
+    key = clean_line(".".join(map(str, path[_named(path) :])))
     if detail["type"] == "missing":
         return Problem("F05", Severity.ERROR, _missing(path, key), path, on_key=True)
     rule = "F07" if detail["type"] == "string_pattern_mismatch" else "F06"
     return Problem(rule, Severity.ERROR, f"`{key}` {_wrong(detail)}", path)
+
+
+def _named(path: Path) -> int:
+    """Return where in a path its last name stands: an item of a list has none of its own."""
+    return max((at for at, part in enumerate(path) if isinstance(part, str)), default=0)
 
 
 def _guess(path: Path) -> str | None:

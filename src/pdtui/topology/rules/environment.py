@@ -65,8 +65,9 @@ def derived(context: Context) -> Iterator[Problem]:
     for group in topology.groups.values():
         for key in next((env for _, env in _derived(topology, group)), {}).keys() & group.env.keys():
             said, where = group.env[key], context.where(group, "env", key)
-            if said is None and key.startswith(SIDE_CHANNEL):
-                message = f"without {key} a rank of {group.name} binds a port that is not in the plan"
+            if key.startswith(SIDE_CHANNEL) and (not isinstance(said, str) or "$" in said):
+                known = f"without {key}" if said is None else f"with {key} from the node's environment"
+                message = f"{known} a rank of {group.name} binds a port that is not in the plan"
                 yield error("F11", f"{message}; delete the line", where)
             if not isinstance(said, str) or "$" in said:
                 continue

@@ -6,9 +6,11 @@ import json
 from collections.abc import Iterator
 from typing import Any
 
+from pdtui.topology.build import is_ip
 from pdtui.topology.findings import Path, Problem
 from pdtui.topology.model import Group, Role
 from pdtui.topology.planner import listening_address, placement
+from pdtui.topology.rules.proxy import WILDCARDS
 from pdtui.topology.rules.registry import Context, error, info, npu_rule, rule, warning
 from pdtui.topology.script import HOME
 
@@ -71,11 +73,11 @@ def overrides(context: Context) -> Iterator[Problem]:
             if context.topology.is_apart(group) and key.startswith("data-parallel"):
                 continue
             yield from _override(context, group, key, source)
-        if "kv-transfer-config" in group.args:
-            where = context.where(group, "args", "kv-transfer-config")
-            yield error(
-                "F11", "write KV transfer settings under `kv:`, the rest of it is derived", where, on_key=True
-            )
+        for key in group.args:
+            if key.partition(".")[0] == "kv-transfer-config":  # vLLM takes `--kv-transfer-config.KEY`, too.
+                where = context.where(group, "args", key)
+                message = "write KV transfer settings under `kv:`, the rest of it is derived"
+                yield error("F11", message, where, on_key=True)
         if "data-parallel-size-local" in group.args and group.args["data-parallel-size-local"] != 1:
             where = context.where(group, "args", "data-parallel-size-local")
             yield error("T10", "with one server a rank this must be 1 or absent; delete it", where)
@@ -115,11 +117,16 @@ def listening(context: Context) -> Iterator[Problem]:
     """Ranks listen where the proxy can reach them (X5)."""
     for group in context.topology.groups.values():
         host = group.args.get("host")
-        if all(listening_address(context.topology, context.topology.nodes[node]) == host for node in group.nodes):
+        nodes = [context.topology.nodes[node] for node in group.nodes]
+        if all(listening_address(context.topology, node) == host for node in nodes):
             continue
+        elsewhere = [node for node in nodes if is_ip(str(host)) and host not in {*WILDCARDS, node.address}]
         if host in {"localhost", "127.0.0.1", "::1"}:
             message = f"ranks of {group.name} would listen on {host} only, where the proxy cannot reach them"
             yield error("X5", message, context.where(group, "args", "host"))
+        elif elsewhere:
+            message = f"{host} is no address of {elsewhere[0].name}, {elsewhere[0].address}: ranks of {group.name}"
+            yield error("X5", f"{message} could not listen there; delete it", context.where(group, "args", "host"))
 
 
 @rule

@@ -70,6 +70,12 @@ def paths(context: Context) -> Iterator[Problem]:
     model = context.file.model.path
     if model.startswith("~") and not model.startswith(HOME):
         yield error("F06", _no_path(model), ("model", "path"))
+    for key, word in (("path", model), ("served_name", context.file.model.served_name)):
+        if word.startswith("-") or word != word.strip():
+            message = (
+                f"`{word}` cannot begin with `-`, which begins a flag, and neither begin nor end with a blank"
+            )
+            yield error("F06", message, ("model", key))
 
 
 def _no_path(path: str) -> str:
