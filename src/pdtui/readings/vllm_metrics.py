@@ -51,7 +51,7 @@ KEEP: tuple[str, ...] = (
     _LATE,
     _FAILED,
 )
-"""Names of samples to keep where text is filtered on the node: 3 KB of 60 come over the line."""
+"""Names of samples to keep where text is filtered on the node: 2 KB of 60 come over the line."""
 
 _APART = {_BY_SOURCE: "source", _ENDED: "finished_reason", _BY_POSITION: "position"}
 """Series that are kept apart by a label; all others are summed over theirs."""

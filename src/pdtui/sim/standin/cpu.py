@@ -7,10 +7,9 @@ from collections.abc import Callable
 from typing import Any
 
 from .config import Config
-from .log import Log, put, uvicorn
+from .log import Log, put
 
 TRITON = "Triton is installed, but doesn't include CPU backend. Disabling Triton.\n"
-SITE = "/usr/local/lib/python3.11/site-packages/vllm"
 
 ROUTES = (
     ("/openapi.json", "GET, HEAD"), ("/docs", "GET, HEAD"), ("/docs/oauth2-redirect", "GET, HEAD"),
@@ -264,10 +263,3 @@ def serves(config: Config, log: Log) -> None:
     log.info("launcher.py:186", "Available routes are:")
     for route, methods in ROUTES:
         log.info("launcher.py:195", f"Route: {route}, Methods: {methods}")
-
-
-def goodbye() -> None:
-    """Say what the HTTP server says last."""
-    uvicorn("Shutting down")
-    uvicorn("Waiting for application shutdown.")
-    uvicorn("Application shutdown complete.")

@@ -71,7 +71,7 @@ def nixl_keys(context: Context) -> Iterator[Problem]:
 
 @cpu_rule
 def sizes_meet(context: Context) -> Iterator[Problem]:
-    """One side's tp_size divides the other's (R28); decode has neither pipeline nor context parallelism (R29)."""
+    """One side's tp_size divides the other's (R28); decode has no context parallelism (R29)."""
     seen: set[tuple[int, int]] = set()
     for prefill in context.groups(Role.PREFILL):
         for decode in context.groups(Role.DECODE):
@@ -85,9 +85,6 @@ def sizes_meet(context: Context) -> Iterator[Problem]:
             )
             yield error("R28", message, ("groups", prefill.name, "tp_size"))
     for group in context.groups(Role.DECODE):
-        if group.pp_size > 1:
-            message = f"pp_size of {group.name} is {group.pp_size}; NixlConnector allows 1 on decode"
-            yield error("R29", message, ("groups", group.name, "pp_size"))
         if group.pcp_size > 1:
             message = (
                 f"{group.name} (decode) has prefill context parallelism; NixlConnector allows it on prefill only"

@@ -102,9 +102,18 @@ def _words(shape: tuple[int, int, int]) -> str:
     return f"dp_size {shape[0]}, tp_size {shape[1]}" + (f", pp_size {shape[2]}" if shape[2] > 1 else "")
 
 
+@rule
+def decode_pipeline(context: Context) -> Iterator[Problem]:
+    """Decode has no pipeline (R29)."""
+    for group in context.groups(Role.DECODE):
+        if group.pp_size > 1:
+            message = f"pp_size of {group.name} is {group.pp_size}; {group.connector} allows 1 on decode"
+            yield error("R29", message, ("groups", group.name, "pp_size"))
+
+
 @npu_rule
 def sizes_fit(context: Context) -> Iterator[Problem]:
-    """Prefill's tp_size is decode's or a multiple of it (R28); decode has no pipeline (R29)."""
+    """Prefill's tp_size is decode's or a multiple of it (R28); pipelines and contexts are not mixed (R29)."""
     seen: set[tuple[int, int]] = set()
     for prefill in context.groups(Role.PREFILL):
         for decode in context.groups(Role.DECODE):
@@ -117,10 +126,6 @@ def sizes_fit(context: Context) -> Iterator[Problem]:
                 "the connector needs prefill's to be decode's or a multiple of it"
             )
             yield error("R28", message, ("groups", prefill.name, "tp_size"))
-    for group in context.groups(Role.DECODE):
-        if group.pp_size > 1:
-            message = f"pp_size of {group.name} is {group.pp_size}; the connector allows 1 on decode"
-            yield error("R29", message, ("groups", group.name, "pp_size"))
     for group in context.topology.groups.values():
         if group.pcp_size > 1:
             where = context.where(group, "args", "prefill-context-parallel-size")
