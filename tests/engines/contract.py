@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import asdict
 from typing import Any
 
 from prometheus_client.parser import text_string_to_metric_families
@@ -134,13 +133,16 @@ def _families(text: str) -> Iterator[tuple[str, str]]:
 
 
 def _logs(seen: Mapping[str, str]) -> Iterator[tuple[str, Any]]:
-    """Yield which figures the product reads from the lines that a server logs while it works."""
+    """Yield the words of the first line about a server's work that the product can read, of each kind."""
     for name, log in seen.items():
         for what, read in (("throughput", throughput_of), ("KV transfers", transfers_of)):
-            found = next((reading for line in log.splitlines() if (reading := read(line)) is not None), None)
-            figures = {} if found is None else asdict(found)
-            said = {key for key, value in figures.items() if value is not None}
-            yield f"{name}, {what}", sorted(said - {"deferred", "fetching"})  # Said while something is.
+            line = next((line for line in log.splitlines() if read(line) is not None), "")
+            yield f"{name}, {what}", _WHILE.sub("", _FIGURE.sub("<n>", message(line))) if line else ""
+
+
+_FIGURE = re.compile(r"\b\d[\d.]*\b")
+_WHILE = re.compile(r", Deferred: <n> reqs|, KV fetch: [^:]* completed waiting")
+"""Said as long as something is deferred or fetched."""
 
 
 # -- the pull flow --
