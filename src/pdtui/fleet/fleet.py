@@ -128,11 +128,40 @@ class Fleet:
             origin=self._journal.origin,
             ttl=self._lease_ttl,
         )
-        starts = self._journal.last_starts()
         self._note_journal(unwritable(self._journal.path))
+        self._logs = LogBook(self._links, self._log_source, clock=self._clock)
+        self._link_watchers = {
+            name: LinkWatcher(link, self.store, self.topology.runtime, clock=self._clock)
+            for name, link in self._links.items()
+        }
+        self._monitors = {
+            name: NpuMonitor(link, name, self.topology, self.plan, clock=self._clock, publish=self.store.set_npus)
+            for name, link in self._links.items()
+        }
+        self._watchers = self._rank_watchers(stack, desk)
+        self._crew = Crew(
+            topology=self.topology,
+            plan=self.plan,
+            store=self.store,
+            clock=self._clock,
+            links=self._links,
+            watchers=self._watchers,
+            journal=self._journal,
+            leases=desk,
+            by=self._by,
+            poll_npus=self.poll_now,
+            has_npus=self.topology.has_npus,
+        )
+        self._supervisor = Supervisor(self._crew, read_only=self.read_only, ready_deadline=self._ready_deadline)
+        stack.push_async_callback(self._supervisor.close)
+        stack.push_async_callback(self._close_proxy)
+        self.store.on_publish(self._published)
+        self._begin_tasks()
+
+    def _rank_watchers(self, stack: AsyncExitStack, desk: LeaseDesk) -> Mapping[str, RankWatcher]:
+        """Return what watches the ranks of each node."""
         stages = StageTails(self._links, clock=self._clock)
         stack.push_async_callback(stages.close)
-        self._logs = LogBook(self._links, self._log_source, clock=self._clock)
         diagnose = Diagnostician(
             self._links,
             self.plan,
@@ -143,16 +172,9 @@ class Fleet:
             together=self.topology.model.kind == "moe",
             cluster=self.topology.name,
         )
-        self._link_watchers = {
-            name: LinkWatcher(link, self.store, self.topology.runtime, clock=self._clock)
-            for name, link in self._links.items()
-        }
-        self._monitors = {
-            name: NpuMonitor(link, name, self.topology, self.plan, clock=self._clock, publish=self.store.set_npus)
-            for name, link in self._links.items()
-        }
+        starts = self._journal.last_starts()
         leases = {group.name: kv_lease(self.topology, group) for group in self.topology.groups.values()}
-        self._watchers = {
+        return {
             name: RankWatcher(
                 link,
                 self.store,
@@ -168,24 +190,6 @@ class Fleet:
             )
             for name, link in self._links.items()
         }
-        self._crew = Crew(
-            topology=self.topology,
-            plan=self.plan,
-            store=self.store,
-            clock=self._clock,
-            links=self._links,
-            watchers=self._watchers,
-            journal=self._journal,
-            leases=desk,
-            by=self._by,
-            poll_npus=self.poll_now,
-            has_npus=bool(self.topology.npus_per_node),
-        )
-        self._supervisor = Supervisor(self._crew, read_only=self.read_only, ready_deadline=self._ready_deadline)
-        stack.push_async_callback(self._supervisor.close)
-        stack.push_async_callback(self._close_proxy)
-        self.store.on_publish(self._published)
-        self._begin_tasks()
 
     def _begin_tasks(self) -> None:
         parts: dict[str, Callable[[], Awaitable[None]]] = {
