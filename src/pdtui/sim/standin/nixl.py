@@ -19,6 +19,7 @@ from .config import Config, local_address
 from .kv import EngineKilled, PullFailed, Store
 from .log import Log, traceback
 from .metrics import Metrics
+from .process import question_on
 from .server import Gone
 from .worker import title
 
@@ -310,17 +311,12 @@ class SideChannel:
     def take(self) -> dict[str, Any] | None:
         """Read one question; returns the message for whoever keeps the books."""
         connection, _ = self.listener.accept()
-        connection.settimeout(2)
-        request = b""
-        with contextlib.suppress(OSError):
-            while not request.endswith(b"\n") and (piece := connection.recv(4096)):
-                request += piece
-        if not request.endswith(b"\n"):
-            connection.close()
+        request = question_on(connection)
+        if not request:
             return None
         self._asked += 1
         self._waiting[self._asked] = connection
-        return {"pull": self._asked, "worker": -1, "request": request.decode("utf-8", "replace")}
+        return {"pull": self._asked, "worker": -1, "request": request}
 
     def answer(self, number: int, text: str) -> None:
         """Answer a question."""

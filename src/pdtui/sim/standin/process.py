@@ -15,6 +15,19 @@ from typing import Any
 ENDS = (signal.SIGTERM, signal.SIGINT)
 
 
+def question_on(connection: socket.socket) -> str:
+    """Return the line that is asked on a connection; empty, and the connection closed, when none comes in time."""
+    connection.settimeout(2)
+    request = b""
+    with contextlib.suppress(OSError):
+        while not request.endswith(b"\n") and (piece := connection.recv(4096)):
+            request += piece
+    if not request.endswith(b"\n"):
+        connection.close()
+        return ""
+    return request.decode("utf-8", "replace")
+
+
 class Stopped(Exception):
     """SIGTERM or SIGINT came; the text is the signal's name."""
 

@@ -9,7 +9,7 @@ from typing import Any, TextIO
 from . import cpu as said
 from .config import Config
 from .log import Log, put, traceback
-from .process import Pipe, Signals, Stopped, fault, node_pids
+from .process import Pipe, Signals, Stopped, fault, node_pids, question_on
 
 HBM_MB = 65536
 IDLE_MB = 3100
@@ -298,19 +298,11 @@ class Worker:
                     self._take(connection)
 
     def _take(self, connection: socket.socket) -> None:
-        connection.settimeout(2)
-        request = b""
-        with contextlib.suppress(OSError):
-            while not request.endswith(b"\n") and (piece := connection.recv(4096)):
-                request += piece
-        if not request.endswith(b"\n"):
-            connection.close()
-            return
-        self._asked += 1
-        self._waiting[self._asked] = connection
-        self.engine.send(
-            {"pull": self._asked, "worker": self.index, "request": request.decode("utf-8", "replace")}
-        )
+        request = question_on(connection)
+        if request:
+            self._asked += 1
+            self._waiting[self._asked] = connection
+            self.engine.send({"pull": self._asked, "worker": self.index, "request": request})
 
     def _answer(self, message: dict[str, Any]) -> None:
         connection = self._waiting.pop(message.get("pulled", 0), None)
