@@ -142,6 +142,20 @@ async def test_an_alarm_about_prompts_ends_when_none_come_any_more() -> None:
     assert ids(await server.computes(100)) == ["computes-prompts"]
 
 
+@pytest.mark.parametrize("silent", [False, True], ids=["idle", "no metrics"])
+async def test_two_requests_hours_apart_are_no_pattern(silent: bool) -> None:
+    server = Server()
+    await server.read()
+    for _ in range(3):
+        assert await server.computes(600) == ()
+        if silent:
+            await server.clock.advance(IDLE)
+        else:
+            assert await server.read(round(IDLE / EVERY)) == ()
+    assert await server.computes(100) == ()
+    assert ids(await server.computes(100)) == ["computes-prompts"]
+
+
 async def test_a_warm_up_is_no_alarm_whenever_it_is_read() -> None:
     """A decode rank computes the prompt of its warm-up; the record that says so may be read after its tokens."""
     server = Server()
@@ -229,6 +243,16 @@ async def test_kv_that_nobody_fetches_is_told_before_it_is_given_up_and_ends_bel
     assert await server.read() == ()
     server.values["kv"] = 0.4
     assert await server.read(10) == ()
+
+
+async def test_what_ran_while_there_were_no_metrics_is_not_guessed() -> None:
+    server = Server(Role.PREFILL, values={"kv": 0.83})
+    assert await server.read() == ()
+    await server.clock.advance(600)
+    assert await server.read(round(HELD_FOR / EVERY)) == ()
+    assert ids(await server.read()) == ["kv-held"]
+    await server.clock.advance(600)
+    assert ids(await server.read()) == ["kv-held"], "what has been told ends by a reading only"
 
 
 async def test_a_short_lease_is_told_before_it_ends() -> None:

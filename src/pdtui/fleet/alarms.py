@@ -87,6 +87,8 @@ class _ComputesPrompts:
         self._since: float | None = None
         self._suspect = False
         """The last reading with prompts had such."""
+        self._known = False
+        """It has been told, and nothing has shown since that it is over: one more such prompt tells it again."""
         self._suspected_at = 0.0
         self._prompts_at = 0.0
         self._window: deque[tuple[float, float, float]] = deque()
@@ -105,11 +107,12 @@ class _ComputesPrompts:
 
     def _judge(self, at: float, wall: float, computed: bool) -> None:
         if computed:
-            if self._suspect and self._since is None:
-                self._since = wall
+            in_a_row = self._known or at - self._suspected_at < IDLE  # Two tests on one day are no pattern either.
+            if self._suspect and in_a_row and self._since is None:
+                self._since, self._known = wall, True
             self._suspected_at = at
         elif at - self._suspected_at >= PULLED_AGAIN:
-            self._since = None
+            self._since, self._known = None, False
         self._suspect = computed
 
     def _alarm(self, since: float) -> Alarm:
@@ -143,11 +146,15 @@ class _KvHeld:
         """When it was first seen so, monotonic and wall clock."""
         self._told = False
         self._runs_since: float | None = None
+        self._read_at = 0.0
 
     def take(self, moment: Moment) -> Alarm | None:
         reading, at = moment.reading, moment.reading.at
         if reading.kv_usage is None or reading.running is None:
             return None
+        if not self._told and at - self._read_at >= WINDOW:
+            self._begun = None  # Nobody knows what ran while there were no readings.
+        self._read_at = at
         self._runs_since = (at if self._runs_since is None else self._runs_since) if reading.running else None
         if self._is_over(reading.kv_usage, at):
             self._begun, self._told = None, False
