@@ -204,16 +204,12 @@ def words(rank: dict[str, object]) -> str:
     return json.dumps(rank["diagnosis"])
 
 
-def test_killed_worker_is_told(serving: Serving) -> None:
+def test_killed_worker_is_told_and_stop_all_leaves_no_process_port_or_held_lock(serving: Serving) -> None:
     cluster = serving.cluster
     os.kill(cluster.process("d/0", "VLLM::Worker"), signal.SIGKILL)
     failed = cluster.wait_for("d/0", lambda rank: rank["state"] == "failed" and bool(rank["diagnosis"]))
     assert "worker" in words(failed).lower(), failed
     assert cluster.ranks()["p/0"]["state"] == "ready"
-
-
-def test_stop_all_leaves_no_process_port_or_held_lock(serving: Serving) -> None:
-    cluster = serving.cluster
     plan = cluster.plan()
     cluster.must("stop", "FILE", "all")
     assert cluster.processes() == []

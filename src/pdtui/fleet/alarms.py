@@ -1,7 +1,7 @@
 """Alarms of ranks that answer and yet do not work as they should: read from two or more of their /metrics.
 
-They begin and end by themselves. Nothing is told from a single reading, so that a console that starts anew shows
-the same after a few of them.
+They begin and end by themselves. Nothing is told from a single reading; a console that starts anew shows the same
+after a few of them, but for KV that was given up before: nobody says when.
 """
 
 from __future__ import annotations
