@@ -7,6 +7,8 @@ import re
 import pytest
 
 from pdtui.topology.findings import Severity
+from pdtui.topology.rules.cpu import ASCEND_ENV
+from pdtui.topology.rules.environment import OBSOLETE
 from tests.topology.examples import CPU, Case, Edits, changed, loaded, of_rule
 
 ERROR, WARNING, INFO = Severity.ERROR, Severity.WARNING, Severity.INFO
@@ -180,6 +182,16 @@ CPU_CASES = [
 @pytest.mark.parametrize("case", CPU_CASES, ids=lambda case: f"{case.rule}-{case.path}")
 def test_rule_without_npus(case: Case) -> None:
     case.check(CPU)
+
+
+def test_no_reason_without_npus_is_one_of_npus() -> None:
+    """Rules of all platforms say what is true on each; only findings about what has no place here name NPUs."""
+    changes = [*(case.broken for case in CPU_CASES if case.rule not in {"C1", "C2", "R07", "K10"})]
+    changes += [env(f"{name}: 1") for name in OBSOLETE if not name.startswith(ASCEND_ENV)]
+    changes += [(("host: 192.0.2.1,", "host: h, address: server1,"),)]
+    said = [finding for each in changes for finding in loaded(changed(*each, base=CPU)).findings]
+    assert len(said) >= len(changes)
+    assert not [finding for finding in said if re.search("NPU|HBM|HCCL|CANN", finding.message)]
 
 
 def test_base_without_npus_has_no_findings() -> None:

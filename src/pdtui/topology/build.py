@@ -117,7 +117,7 @@ class _Builder:
             message = f"`address` is missing: {node.host} is no IP address, so say which one the cluster uses"
             yield _error("F05", message, path, on_key=True)
         elif node.address is not None and not is_ip(node.address):
-            message = f"`address` must be an IP address, not {node.address}; HCCL and Mooncake take no names"
+            message = f"`address` must be an IP address, not {node.address}; KV links take no names"
             yield _error("F06", message, (*path, "address"))
         elif _is_nobodys(node.address or node.host):
             message = f"{node.address or node.host} is no address of one server; write that of the interface `nic`"
