@@ -88,6 +88,10 @@ EXAMPLES: dict[str, tuple[str, str]] = {
     "open-files": ("OSError: [Errno 24] Too many open files: '/x'", "open files"),
     "cann-missing": ("ImportError: libatb.so: cannot open shared object file: No such file or directory", "CANN"),
     "mooncake-missing": ("ModuleNotFoundError: No module named 'mooncake'", "mooncake"),
+    "setup-missing": (
+        "pdtui: cannot read /home/u/my venv's/activate (runtime.setup of the topology file)",
+        "the set-up file /home/u/my venv's/activate is not there",
+    ),
     "vllm-missing": ("bash: line 12: vllm: command not found", "no vllm"),
     "device-invalid": ("RuntimeError: open device 3 failed, runtime result = 107001", "(3)"),
     "npu-card-health": ("RuntimeError: NPU card health status is not OK", "healthy"),

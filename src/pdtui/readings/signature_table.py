@@ -317,6 +317,12 @@ _ENVIRONMENT = _make(
         "use another image, or prepend mooncake's folder to LD_LIBRARY_PATH",
     ),
     (
+        "setup-missing",
+        r"^pdtui: cannot read (?P<file>.+) \(runtime\.setup of the topology file\)",
+        "the set-up file {file} is not there, or cannot be read",
+        "install what it belongs to where the ranks run, or correct runtime.setup",
+    ),
+    (
         "vllm-missing",
         r"(?:vllm|python3?): (?:command )?not found|No module named 'vllm",
         "there is no vllm where it started",
