@@ -191,6 +191,25 @@ def test_damaged_package_is_named_and_the_rest_is_told(tmp_path: Path) -> None:
     assert re.search(r"ok +pdtui demo ", done.stdout) or re.search(r"warn +pdtui demo ", done.stdout)
 
 
+@pytest.mark.parametrize("words", [["status"], ["start"], ["ask"], ["logs"], ["exec"]], ids=str)
+def test_damaged_package_is_no_traceback_anywhere(tmp_path: Path, words: list[str]) -> None:
+    (tmp_path / "asyncssh.py").write_text("raise ImportError('its C library is gone')\n")
+    path = f"{tmp_path}:{os.environ.get('PYTHONPATH', '')}"
+    more = {"ask": ["hello"], "exec": ["node1", "--", "true"], "logs": ["p/0"]}.get("".join(words), [])
+    done = subprocess.run(
+        [sys.executable, "-m", "pdtui", *words, str(write_file(tmp_path, 1)), *more],
+        env={**os.environ, "HOME": str(tmp_path), "PYTHONPATH": path},
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert done.returncode == 1, done.stderr
+    assert "Traceback" not in done.stdout + done.stderr
+    assert "its C library is gone" in done.stderr
+    assert "pdtui doctor" in done.stderr
+
+
 async def test_node_that_says_nothing_holds_up_no_other(tmp_path: Path) -> None:
     with socket.socket() as silent:
         silent.bind(("127.0.0.2", 0))

@@ -113,4 +113,10 @@ def main(argv: list[str] | None = None) -> Any:
     except PdtuiError as error:
         click.echo(f"pdtui: {error}", err=True)
         sys.exit(1)
+    except ImportError as error:
+        if (error.name or "").partition(".")[0] == "pdtui":
+            raise  # A defect of ours.
+        click.echo(f"pdtui: a package cannot be imported: {clean_line(str(error))}", err=True)
+        click.echo("`pdtui doctor` says which packages are missing or broken, and how to install them", err=True)
+        sys.exit(1)
     sys.exit(status if isinstance(status, int) else 0)
