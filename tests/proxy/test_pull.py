@@ -90,6 +90,8 @@ async def test_max_completion_tokens_is_not_invented() -> None:
         ({"prompt_embeds": "a"}, "several prompts"),
         ({"prompt": "", "prompt_embeds": ["a"]}, "several prompts"),
         ({"use_beam_search": True}, "beam search"),
+        ({"max_tokens": 4, "min_tokens": 5}, "min_tokens must not be above max_tokens"),
+        ({"stream_options": {"include_usage": True}}, "stream_options need"),
     ],
 )
 async def test_what_would_need_several_transfers_is_refused_before_any_rank_sees_it(
@@ -107,6 +109,8 @@ async def test_what_would_need_several_transfers_is_refused_before_any_rank_sees
     [
         {"n": 1}, {"n": None}, {"n": [2]}, {"prompt": ["one two three"]}, {"prompt": [1, 2, 3]}, {"best_of": 2},
         {"echo": True, "max_tokens": 0}, {"max_tokens": 1},
+        {"max_tokens": 4, "min_tokens": 4}, {"max_tokens": 1, "max_completion_tokens": 9, "min_tokens": 5},
+        {"stream_options": None},
     ],
 )  # fmt: skip
 async def test_one_sequence_is_served_however_it_is_written(extra: dict[str, Any]) -> None:

@@ -82,10 +82,15 @@ def refuse_what_cannot_be_split(body: dict[str, Any]) -> None:
         raise BadRequest("n above 1 cannot be served here: send a request for each answer")
     if body.get("use_beam_search"):
         raise BadRequest("beam search cannot be split into prefill and decode")
-    for name in ("max_tokens", "max_completion_tokens"):
-        asked = _number(body.get(name))
+    limits = {name: _number(body.get(name)) for name in ("max_tokens", "max_completion_tokens")}
+    for name, asked in limits.items():
         if asked is not None and asked < 1 and not body.get("echo"):
             raise BadRequest(f"{name} must be at least 1")
+    given = [asked for asked in limits.values() if asked is not None]
+    if given and (_number(body.get("min_tokens")) or 0) > max(given):
+        raise BadRequest("min_tokens must not be above max_tokens")
+    if body.get("stream_options") and not body.get("stream"):
+        raise BadRequest("stream_options need `stream: true`")
 
 
 def _number(value: Any) -> float | None:
