@@ -53,6 +53,26 @@ def test_check_of_a_good_file(folder: Path) -> None:
     assert (done.returncode, done.stdout, done.stderr) == (0, "", "good.yaml: no findings\n")
 
 
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="no /dev/full on this system")
+@pytest.mark.parametrize(
+    "words", [["check", "bad.yaml"], ["plan", "good.yaml", "--json"], ["schema"]], ids=" ".join
+)
+def test_a_full_disk_is_one_line_and_a_closed_pipe_is_none(folder: Path, words: list[str]) -> None:
+    command = [sys.executable, "-m", "pdtui", *words]
+    with Path("/dev/full").open("w") as full:
+        done = subprocess.run(
+            command, cwd=folder, stdout=full, stderr=subprocess.PIPE, text=True, timeout=60, check=False
+        )
+    assert (done.returncode, done.stderr) == (1, "pdtui: cannot write: No space left on device\n")
+    reading, writing = os.pipe()
+    os.close(reading)
+    with os.fdopen(writing, "w") as pipe:
+        done = subprocess.run(
+            command, cwd=folder, stdout=pipe, stderr=subprocess.PIPE, text=True, timeout=60, check=False
+        )
+    assert (done.returncode, done.stderr) == (1, "")
+
+
 def test_check_shows_place_severity_rule_and_message(folder: Path) -> None:
     done = pdtui("check", "bad.yaml", cwd=folder)
     assert done.returncode == 1

@@ -6,6 +6,8 @@ unreadable files, 130 interrupted. stdout is data, stderr is narration.
 
 from __future__ import annotations
 
+import contextlib
+import errno
 import importlib
 import os
 import sys
@@ -16,6 +18,9 @@ import click
 from pdtui import __version__
 from pdtui.errors import FileError, PdtuiError, UsageError
 from pdtui.text import clean_line, did_you_mean
+
+_FULL = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EFBIG})
+"""Errors of a disk that takes no more."""
 
 COMMANDS = {
     "console": "open the console on a topology file (also: pdtui FILE)",
@@ -98,6 +103,8 @@ def main(argv: list[str] | None = None) -> Any:
     """Run the command line; prints errors of pdtui without a traceback and exits."""
     try:
         status = root.main(args=argv, prog_name="pdtui", standalone_mode=False)
+        if sys.stdout is not None:
+            sys.stdout.flush()  # Else what does not fit on the disk is told by the interpreter, after its fashion.
     except click.ClickException as error:
         error.show()
         sys.exit(2)
@@ -112,6 +119,14 @@ def main(argv: list[str] | None = None) -> Any:
         sys.exit(2)
     except PdtuiError as error:
         click.echo(f"pdtui: {error}", err=True)
+        sys.exit(1)
+    except OSError as error:
+        if error.errno not in {*_FULL, errno.EPIPE}:
+            raise
+        with contextlib.suppress(OSError):
+            sys.stdout.close()  # Gives up what it still holds.
+        if error.errno in _FULL:  # Nobody who closes a pipe wants to hear of it.
+            click.echo(f"pdtui: cannot write: {error.strerror}", err=True)
         sys.exit(1)
     except ImportError as error:
         if (error.name or "").partition(".")[0] == "pdtui":
