@@ -112,7 +112,7 @@ def following(snapshot: Snapshot, count: int) -> MetricsHistory:
     return history
 
 
-def test_history_is_drawn_where_it_has_room_and_ends_with_the_server() -> None:
+def test_history_is_drawn_where_it_has_room_and_ends_when_the_server_is_stopped() -> None:
     snapshot = FakeFleet.cpu().snapshot
     history = following(snapshot, 8)
     rank = rank_with(replace(FULL, running=7))
@@ -133,6 +133,37 @@ def test_history_is_drawn_where_it_has_room_and_ends_with_the_server() -> None:
     assert not history.of("d/0")
 
 
+@pytest.mark.parametrize(
+    ("state", "words"),
+    [
+        (RankState.FAILED, "last read 40 s ago, before it failed"),
+        (RankState.UNHEALTHY, "last read 40 s ago, before it stopped answering"),
+        (RankState.LOST, "last read 40 s ago, before its node was lost"),
+    ],
+)
+def test_the_last_figures_of_a_rank_that_failed_stay_and_are_marked_as_old(state: RankState, words: str) -> None:
+    snapshot = FakeFleet.cpu().snapshot
+    history = following(snapshot, 8)
+    gone = with_rank(snapshot, "d/0", metrics=None, state=state)
+    history.add(gone)
+    rows = metrics_rows(gone.rank("d/0"), history.of("d/0"), UNICODE, 60, NOW + 40)
+    assert (rows[1].text, rows[1].style) == (words, "warning")
+    assert shown(rows)["requests running"] == "7         ▁▂▃▄▅▆▇█"
+    assert shown(rows)["read"] == "08:00:00  40 s ago, over 5 s"
+    assert "text" not in {row.style for row in rows if row.label == "requests running"}, "not as what is true now"
+    again = with_rank(snapshot, "d/0", metrics=replace(FULL, running=1, observed_at=NOW + 60), run=99)
+    history.add(again)
+    assert [one.running for one in history.of("d/0")] == [1], "another run has its own"
+
+
+@pytest.mark.parametrize("state", list(RankState))
+def test_without_any_figures_the_tab_says_why_for_the_state(state: RankState) -> None:
+    [_, row] = metrics_rows(replace(rank_with(None), state=state), (), UNICODE, 60, NOW)
+    assert row.text.startswith("No metrics")
+    waits = state in (RankState.UNKNOWN, RankState.STARTING)
+    assert ("yet" in row.text) is waits, "only where some will come"
+
+
 async def test_the_metrics_tab_follows_and_the_list_has_as_many_figures_as_fit() -> None:
     fleet = FakeFleet.cpu()
     fleet.publish(with_rank(fleet.snapshot, "d/0", metrics=FULL))
@@ -148,3 +179,15 @@ async def test_the_metrics_tab_follows_and_the_list_has_as_many_figures_as_fit()
         await screen.pilot.resize_terminal(120, 40)
         await screen.pilot.pause()
         assert "…" not in screen.line("▸ ✓ d/0 ").partition("│")[0]
+
+
+async def test_the_last_figures_of_a_failed_rank_count_nowhere_else() -> None:
+    fleet = FakeFleet.cpu()
+    fleet.publish(with_rank(fleet.snapshot, "d/0", metrics=replace(FULL, running=77)))
+    async with console(fleet) as screen:
+        await screen.press("m")
+        assert "run 77" in screen.text
+        fleet.publish(with_rank(fleet.snapshot, "d/0", metrics=None, state=RankState.FAILED, exit_status=-9))
+        await screen.pilot.pause()
+        assert "before it failed" in screen.line("last read")
+        assert screen.text.count("77") == 1, "not in the list, the grid or the header"

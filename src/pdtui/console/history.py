@@ -6,23 +6,33 @@ from collections import deque
 from collections.abc import Sequence
 from math import ceil
 
-from pdtui.fleet.snapshot import RankMetrics, Snapshot
+from pdtui.fleet.snapshot import RankMetrics, RankState, Snapshot
 
 KEPT = 32
 """Readings of a rank."""
 
+_OVER = frozenset({RankState.STOPPED, RankState.STARTING})
+"""States that say nothing of the run before any more: it was ended on purpose, or another one has begun."""
+
 
 class MetricsHistory:
-    """View state: it begins when the console opens, and ends with a rank's server."""
+    """View state: it begins when the console opens, and ends when a rank is stopped or begins another run.
+
+    What a rank said before it failed, or stopped answering, stays.
+    """
 
     def __init__(self) -> None:
         self._kept: dict[str, deque[RankMetrics]] = {}
+        self._runs: dict[str, int] = {}
+        """The run that a rank's readings are of."""
 
     def add(self, snapshot: Snapshot) -> None:
         """Keep the readings that are new."""
         for rank in snapshot.ranks:
-            if rank.metrics is None:
+            if rank.run != self._runs.get(rank.id) or (rank.metrics is None and rank.state in _OVER):
+                self._runs[rank.id] = rank.run
                 self._kept.pop(rank.id, None)
+            if rank.metrics is None:
                 continue
             kept = self._kept.get(rank.id)
             if kept is None:

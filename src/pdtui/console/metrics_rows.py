@@ -26,15 +26,21 @@ Value = Callable[[RankMetrics], float | None]
 def metrics_rows(
     rank: RankStatus | None, history: Sequence[RankMetrics], glyphs: Glyphs, width: int, now: float
 ) -> list[Row]:
-    """Return a rank's figures, each with its history where `width` has room for it."""
+    """Return a rank's figures, each with its history where `width` has room for it.
+
+    The figures of a rank that has failed, or does not answer, are the last of `history`, and marked as old.
+    """
     if rank is None:
         return [Row(S.nothing_selected, "dim")]
-    metrics = rank.metrics
+    metrics = rank.metrics or (history[-1] if history else None)
+    old = rank.metrics is None
     rows = [heading(rank.id)]
     if rank.alarms:
         rows += [*alarm_rows(rank, now), BLANK]
     if metrics is None:
-        return [*rows, Row(S.no_metrics, "dim")]
+        return [*rows, Row(S.no_metrics[rank.state], "dim")]
+    if old:
+        rows += [Row(_last_read(rank, metrics, now), "warning"), BLANK]
     room = width - _LABEL - _VALUE - 2
     shown = history[-room:] if room >= _SHORT and len(history) > 1 else ()
 
@@ -46,7 +52,7 @@ def metrics_rows(
         over = len(text) + 1 - _VALUE
         if over > 0:
             text, line = f"{text} ", line[over:]
-        return [Row(f"{text:<{_VALUE}}{line}".rstrip(), "text", label, label_width=_LABEL)]
+        return [Row(f"{text:<{_VALUE}}{line}".rstrip(), "dim" if old else "text", label, label_width=_LABEL)]
 
     rows += figure(S.metric_running, _whole(metrics.running), lambda one: one.running)
     rows += figure(S.metric_waiting, _whole(metrics.waiting), lambda one: one.waiting)
@@ -68,6 +74,12 @@ def metrics_rows(
     if shown:
         rows += _row(S.metric_history, duration(shown[-1].observed_at - shown[0].observed_at), "dim")
     return rows
+
+
+def _last_read(rank: RankStatus, metrics: RankMetrics, now: float) -> str:
+    """Say how old figures are that a rank does not give any more, and what has come between."""
+    since = S.metric_before.get(rank.state, "")
+    return S.metric_last.format(t=duration(now - metrics.observed_at)) + (f", {since}" if since else "")
 
 
 def _new_ttft(metrics: RankMetrics) -> float | None:

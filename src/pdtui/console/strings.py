@@ -29,6 +29,22 @@ def _serving() -> Mapping[str, str]:
     return {word: word for word in ("SERVING", "DEGRADED", "DOWN", "STARTING", "STOPPED", "UNKNOWN")}
 
 
+def _no_metrics() -> Mapping[RankState, str]:
+    return {
+        RankState.UNKNOWN: "No metrics yet: its node has not been asked.",
+        RankState.STOPPED: "No metrics: it does not run.",
+        RankState.STARTING: "No metrics yet: they are read once it is ready.",
+        RankState.READY: "No metrics: /metrics has not been answered so far.",
+        RankState.UNHEALTHY: "No metrics: it does not answer, and none were read here before.",
+        RankState.STALLED: "No metrics: /metrics has not been answered so far.",
+        RankState.STOPPING: "No metrics: it stops, and none were read here before.",
+        RankState.FAILED: "No metrics: it has failed, and none were read here before.",
+        RankState.LOST: "No metrics: its node does not answer, and none were read here before.",
+        RankState.UNMANAGED: "No metrics: they are read while /health answers 200.",
+        RankState.UNKEPT: "No metrics: they are read while /health answers 200.",
+    }
+
+
 def _actions() -> Mapping[str, str]:
     return {
         "go": "open",
@@ -220,7 +236,16 @@ class Strings:
     flag_outdated: str = "outdated"
     flag_not_in_file: str = "not in the file"
     not_in_plan: str = "The file does not plan this rank; its command is not known."
-    no_metrics: str = "No metrics yet: they are read from ready ranks."
+    no_metrics: Mapping[RankState, str] = field(default_factory=_no_metrics)
+    metric_last: str = "last read {t} ago"
+    metric_before: Mapping[RankState, str] = field(
+        default_factory=lambda: {
+            RankState.FAILED: "before it failed",
+            RankState.UNHEALTHY: "before it stopped answering",
+            RankState.LOST: "before its node was lost",
+            RankState.STOPPING: "before it began to stop",
+        }
+    )
     metric_running: str = "requests running"
     metric_waiting: str = "requests waiting"
     metric_kv: str = "KV cache used"
