@@ -4,6 +4,7 @@ from dataclasses import replace
 
 import pytest
 
+from pdtui.console.describe import command_lines
 from pdtui.console.glyphs import GlyphSet
 from pdtui.console.rank_rows import Arrangement, Place, arrange
 from pdtui.fleet.intents import StopRanks
@@ -278,3 +279,31 @@ async def test_an_alarm_is_in_the_row_the_grid_and_in_describe() -> None:
         await screen.press("slash")
         await screen.type("nothing runs")
         assert [rank.id for rank in screen.app.main.ranks.rows] == ["p/0"]
+
+
+async def test_a_rank_that_failed_is_told_before_a_warning_of_its_node_and_after_its_loss() -> None:
+    fleet = FakeFleet.cpu(nodes=1, decode=2)
+    warned = with_node(fleet.snapshot, "node1", conditions=(Condition("logout", "ranks end at logout", "linger"),))
+    fleet.publish(warned)
+    async with console(fleet) as screen:
+        assert "ranks end at logout" in screen.text
+        failed = with_rank(warned, "d/0", state=RankState.FAILED, exit_status=1, metrics=None)
+        fleet.publish(failed)
+        await screen.pilot.pause()
+        assert "exit 1" in screen.line("node1 d/0  failed")
+        fleet.publish(with_rank(warned, "d/0", alarms=(HELD,)))
+        await screen.pilot.pause()
+        assert HELD.message in screen.line("node1 d/0  ready")
+        fleet.publish(with_node(failed, "node1", state=NodeState.FAILED, error="host key has changed"))
+        await screen.pilot.pause()
+        assert "node1 d/0  failed" not in screen.text
+        assert "host key has changed" in screen.text
+
+
+def test_a_command_is_shown_as_a_shell_reads_it() -> None:
+    argv = ("vllm", "serve", "~/models/it's tiny", "--host", "~/not a path", "--enable-x")
+    assert command_lines(argv) == [
+        """vllm serve ~/'models/it'"'"'s tiny'""",
+        "--host '~/not a path'",
+        "--enable-x",
+    ]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Sequence
 
 from pdtui.console.rank_order import device_list
@@ -23,6 +22,7 @@ from pdtui.fleet.targets import in_short
 from pdtui.readings.verdict import Verdict
 from pdtui.topology.plan import Plan, RankPlan
 from pdtui.topology.redact import redacted
+from pdtui.topology.script import command_line
 
 _VERDICT_STYLES = {Verdict.FAILED: "failed", Verdict.DEGRADED: "warning", Verdict.UNKNOWN: "unknown"}
 
@@ -152,14 +152,13 @@ def command_rows(planned: RankPlan | None) -> list[Row]:
 
 
 def command_lines(argv: Sequence[str]) -> list[str]:
-    """Return a command as shell words, one flag with its values a line."""
-    lines: list[str] = []
+    """Return a command as bash reads it, one flag with its values a line."""
+    parts: list[list[str]] = []
     for word in argv:
-        if word.startswith("--") or not lines:
-            lines.append(shlex.quote(word))
-        else:
-            lines[-1] += f" {shlex.quote(word)}"
-    return lines
+        if word.startswith("--") or not parts:
+            parts.append([])
+        parts[-1].append(word)
+    return [command_line(part) for part in parts]
 
 
 def _port_range(ports: tuple[int, ...]) -> str:

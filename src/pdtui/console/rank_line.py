@@ -12,16 +12,20 @@ from pdtui.fleet.snapshot import WRONG_STATES, NodeState, NodeStatus, RankStatus
 
 
 def rank_line(node: NodeStatus | None, rank: RankStatus | None, look: Look, width: int, now: float) -> Line:
-    """Return how the rank is and what it does, or what is wrong with its node, with the key that shows more."""
+    """Return how the rank is and what it does, or what is wrong with its node, with the key that shows more.
+
+    A node that cannot be asked goes before its ranks; what it only warns of goes behind what is wrong with a rank.
+    """
     line = Line(look.glyphs.ellipsis).add("  ")
     if node is None:
         return line
-    if node.state is not NodeState.CONNECTED or node.error or node.conditions or rank is None:
+    wrong = rank is not None and (rank.state in WRONG_STATES or rank.diagnosis is not None or bool(rank.alarms))
+    warned = bool(node.conditions) and not wrong
+    if node.state is not NodeState.CONNECTED or node.error or warned or rank is None:
         if not node_line(line, node, look, width):
             words = S.no_rank_here if rank is None else S.node_states[node.state]
             line.add(node.facts or words, look.styles.dim)
         return line
-    wrong = rank.state in WRONG_STATES or rank.diagnosis is not None or bool(rank.alarms)
     styles = look.styles
     line.add(f"{node.name} {rank.id}  ", styles.title)
     state = f"{S.rank_states[rank.state]} {elapsed(now, rank.since)}   "
