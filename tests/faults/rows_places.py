@@ -152,7 +152,6 @@ PLACES = (
         file_broken,
         (
             Shown("file", "changed"),
-            Shown("event", "warning", ("changed on disk",)),
             Shown("event", "error", ("broken on disk: line", "what was loaded stays")),
             Shown("command", "2", ("line",)),
             Shown("spare/0", "ready"),

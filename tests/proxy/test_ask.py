@@ -77,6 +77,19 @@ async def test_durations_are_the_clocks() -> None:
     assert last.tokens_per_s == pytest.approx(2)
 
 
+async def test_an_answer_that_comes_in_one_burst_has_no_rate() -> None:
+    clock = ManualClock()
+    async with rig(clock=clock) as it:
+        it.d[0].always = generate(pause_after=1)
+        steps: list[AskProgress] = []
+        asking = asyncio.create_task(it.proxy.ask(ASK, steps.append))
+        await eventually(lambda: steps and steps[-1].text)
+        await clock.advance(0.002)
+        it.d[0].release.set()
+        last = await asking
+    assert (last.tokens, last.tokens_per_s) == (5, None)
+
+
 @pytest.mark.parametrize("stream", [True, False])
 @pytest.mark.parametrize("chat", [True, False])
 async def test_chat_or_completion_streamed_or_not(stream: bool, chat: bool) -> None:

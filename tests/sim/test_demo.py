@@ -63,8 +63,9 @@ async def test_serve_until_a_signal(tmp_path: Path, number: signal.Signals) -> N
         assert load_checked(path).name == "small"
         assert b"pdtui status" in await process.stderr.readline()
         process.send_signal(number)
-        # A terminal that goes tells so again and again, also in the very moment of leaving.
-        while process.returncode is None and number is signal.SIGHUP:
+        # A terminal that goes tells so again and again, also in the very moment of leaving; once all is clean,
+        # a signal may end the process as it likes.
+        while path.exists() and process.returncode is None and number is signal.SIGHUP:
             process.send_signal(number)
             await asyncio.sleep(0.02)
         assert await process.wait() == 0

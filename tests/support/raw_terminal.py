@@ -21,6 +21,7 @@ class RawTerminal:
     def __init__(self, argv: Sequence[str], *, size: tuple[int, int], env: Mapping[str, str]) -> None:
         self._master, self._slave = os.openpty()
         fcntl.ioctl(self._slave, termios.TIOCSWINSZ, struct.pack("HHHH", size[1], size[0], 0, 0))
+        self._ends = [self._slave, self._master]
         os.set_blocking(self._master, False)
         self.modes = termios.tcgetattr(self._slave)
         self.process = subprocess.Popen(
@@ -42,8 +43,23 @@ class RawTerminal:
         if self.process.poll() is None:
             self.process.kill()
         self.process.wait()
-        os.close(self._master)
-        os.close(self._slave)
+        self.close()
+
+    def fill(self, within: float = 60.0) -> None:
+        """Type without reading until the terminal takes no more of what the program writes."""
+        deadline = time.monotonic() + within
+        before = -1
+        while self.waiting != before:
+            assert time.monotonic() < deadline, "the program writes without end"
+            before = self.waiting
+            for _ in range(10):
+                self.type(b"\t" * 50)
+                time.sleep(0.05)
+
+    def close(self) -> None:
+        """Let the terminal go, as a connection that is lost does."""
+        while self._ends:
+            os.close(self._ends.pop())
 
     def type(self, keys: bytes) -> None:
         """Send keys; those that find no room are lost, as on a line."""

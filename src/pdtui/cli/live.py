@@ -15,7 +15,7 @@ from pathlib import Path
 import click
 
 from pdtui.clock import SystemClock
-from pdtui.console.signals import ended_by_signals
+from pdtui.console.signals import ended_by_signals, silence
 from pdtui.fleet.engine import EngineThread
 from pdtui.fleet.executor import DaemonExecutor
 from pdtui.fleet.fleet import Fleet
@@ -99,7 +99,7 @@ def run(main: Callable[[], Coroutine[None, None, int]]) -> int:
     def end(status: int) -> None:
         got.append(status)
         if status == 128 + signal.SIGHUP:
-            _silence(terminals)
+            silence(terminals)
         for call in wake:
             call()
 
@@ -142,14 +142,6 @@ def console_on(engine: EngineThread, show: Callable[[EngineThread], int]) -> int
         finally:
             leaving = True
     return got[0] if got else status
-
-
-def _silence(terminals: list[int]) -> None:
-    """Write to nowhere what went to a terminal that is gone: its errors must not keep the end from its work."""
-    nowhere = os.open(os.devnull, os.O_WRONLY)
-    for number in terminals:
-        os.dup2(nowhere, number)
-    os.close(nowhere)
 
 
 async def settle_for(fleet: Fleet, wait: float, *, npus: bool, needed: Collection[str] | None) -> None:

@@ -24,7 +24,7 @@ from pdtui.console.keymap import keymap_path, load_keymap
 from pdtui.console.look import Look
 from pdtui.console.palette import ConsoleCommands
 from pdtui.console.screens.keys import MainScreen
-from pdtui.console.signals import ended_by_signals
+from pdtui.console.signals import ended_by_signals, hung_up_with_terminal
 from pdtui.console.themes import DEFAULT_THEME, PLAIN_THEME, ConsoleTheme, ThemeSet, load_theme_file, load_themes
 from pdtui.errors import ThemeError
 from pdtui.fleet.handle import FleetHandle
@@ -186,7 +186,7 @@ def run_console(
         os.environ["NO_COLOR"] = "1"
     options = Options(theme, glyphs or default_glyphs(), read_only, slow, colourless)
     app = ConsoleApp(handle, options, clock=clock)
-    with ended_by_signals(app.end_by_signal):
+    with ended_by_signals(app.end_by_signal), hung_up_with_terminal():
         result = app.run(mouse=not slow)
     if app.crash_line:
         return 1

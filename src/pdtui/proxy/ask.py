@@ -16,6 +16,9 @@ from pdtui.proxy.sse import DONE, SseParser
 from pdtui.proxy.trace import TraceLog
 from pdtui.text import clean, clean_line
 
+_FASTEST = 0.001
+"""Seconds a token; no engine decodes one sequence faster: what did came in a burst, and its times say nothing."""
+
 _ESCAPE = 32
 """Characters that the longest reasonable escape sequence has."""
 
@@ -189,4 +192,4 @@ class _Run:
             whole = self._last - self._started
             return tokens / whole if whole > 0 else None
         span = self._last - self._first
-        return (tokens - 1) / span if tokens > 1 and span > 0 else None
+        return (tokens - 1) / span if tokens > 1 and span >= (tokens - 1) * _FASTEST else None
