@@ -202,6 +202,11 @@ async def test_a_moe_group_of_two_lives_and_dies_together(moe: Laptop) -> None:
         assert group.must_restart == ("d/0",)
         preview = await moe.drive(fleet.preview(RestartRanks(("d/1",))))
         assert preview.ids == ("d/0", "d/1")
+        assert "2 ranks on laptop stop and start." in preview.consequence
+        moe.node.kill("laptop", "d/0")
+        await moe.until(lambda: fleet.store.ranks["d/0"].state is RankState.FAILED)
+        preview = await moe.drive(fleet.preview(RestartRanks(("d/1",))))
+        assert "2 ranks on laptop start. None of them runs now." in preview.consequence
 
 
 async def test_evidence_is_kept_without_the_tools_of_npus(laptop: Laptop) -> None:

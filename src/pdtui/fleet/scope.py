@@ -182,6 +182,8 @@ def _consequence(
     scope: Scope, topology: Topology, plan: Plan, ranks: Mapping[str, RankStatus], *, rolling: bool
 ) -> str:
     does = {"start": "start", "stop": "stop", "restart": "stop and start"}[scope.verb]
+    if scope.verb == "restart" and _none_runs(scope, ranks):
+        does = "start"
     if len(scope.ids) == 1:
         does = does.replace("stop", "stops").replace("start", "starts")
     sentences = [f"{_count(len(scope.ids))} on {_nodes(scope.ids, ranks)} {does}."]
@@ -221,9 +223,16 @@ def _service_loss(scope: Scope, topology: Topology, plan: Plan, ranks: Mapping[s
             sentences.append(f"{only}: no requests are served {when}.")
     if not sentences and not any(is_serving(ranks[rank_id]) for rank_id in scope.ids):
         unseen = [rank_id for rank_id in scope.ids if ranks[rank_id].state in UNSEEN_STATES]
+        do = "run" if _none_runs(scope, ranks) else "serve"
         known = f"Whether {in_short(unseen)} serve{'s' if len(unseen) == 1 else ''} is not known."
-        sentences.append(known if unseen else "None of them serves now.")
+        none = f"It does not {do} now." if len(scope.ids) == 1 else f"None of them {do}s now."
+        sentences.append(known if unseen else none)
     return sentences
+
+
+def _none_runs(scope: Scope, ranks: Mapping[str, RankStatus]) -> bool:
+    """Return whether it is seen of every rank that it does not run."""
+    return not any(ranks[rank_id].state in ALIVE_STATES | UNSEEN_STATES for rank_id in scope.ids)
 
 
 def duration(seconds: float) -> str:
