@@ -8,7 +8,7 @@ from pdtui.console.describe import command_lines
 from pdtui.console.glyphs import GlyphSet
 from pdtui.console.rank_rows import Arrangement, Place, arrange
 from pdtui.fleet.intents import StopRanks
-from pdtui.fleet.snapshot import Alarm, Condition, Headline, NodeState, RankState
+from pdtui.fleet.snapshot import Alarm, Condition, Diagnosis, GroupStatus, Headline, NodeState, RankState
 from pdtui.topology.model import Role
 from tests.console.driving import Console, console
 from tests.support.fake_fleet import NOW, FakeFleet, with_node, with_rank
@@ -307,3 +307,54 @@ def test_a_command_is_shown_as_a_shell_reads_it() -> None:
         "--host '~/not a path'",
         "--enable-x",
     ]
+
+
+@pytest.mark.parametrize(("glyphs", "sign"), [("unicode", "▲"), ("narrow", "!"), ("ascii", "!")])
+async def test_a_rank_whose_group_is_lost_does_not_look_ready(glyphs: GlyphSet, sign: str) -> None:
+    fleet = FakeFleet.cpu(nodes=1, decode=3)
+    well = fleet.snapshot
+    group = GroupStatus("d", Role.DECODE, 3, must_restart=("d/0", "d/2"))
+    async with console(fleet, glyphs=glyphs, no_color=True) as screen:
+        assert "no group" not in screen.text
+        made = with_rank(well, "d/1", state=RankState.FAILED, exit_status=-9, metrics=None)
+        fleet.publish(replace(made, groups=(group,)))
+        await screen.pilot.pause()
+        cells = screen.line("node1 P ").split("d/0-2")[1].split()[:3]
+        assert cells == [f"[{sign}]", "X" if glyphs == "ascii" else "✖", sign]
+        assert f"{sign} 2" in screen.line("─ Nodes" if glyphs == "unicode" else "Nodes")
+        assert [rank.id for rank in screen.app.main.ranks.rows] == ["d/1", "d/0", "d/2", "p/0"]
+        for rank in ("d/0", "d/2"):
+            assert screen.line(f"{sign} {rank} node1").split("node1")[1].split()[:2] == ["no", "group"]
+        assert "never gets its group back; restart d" in screen.line("node1 d/0  no group")
+        fleet.publish(well)
+        await screen.pilot.pause()
+        assert "no group" not in screen.text
+
+
+async def test_the_title_of_findings_names_the_node_where_they_are_its() -> None:
+    fleet = FakeFleet.cpu(nodes=1, decode=2)
+    warned = with_node(fleet.snapshot, "node1", conditions=(Condition("logout", "ranks end at logout", "linger"),))
+    async with console(fleet) as screen:
+        await screen.press("i")
+        assert "─ d/0 log describe metrics [findings]" in screen.text
+        fleet.publish(warned)
+        await screen.pilot.pause()
+        assert "─ node1 log describe metrics [findings]" in screen.text
+        why = Diagnosis("killed by SIGKILL")
+        fleet.publish(with_rank(warned, "d/0", state=RankState.FAILED, metrics=None, diagnosis=why))
+        await screen.pilot.pause()
+        assert "─ d/0 log describe metrics [findings]" in screen.text
+
+
+async def test_enter_is_not_promised_while_something_is_typed() -> None:
+    fleet = FakeFleet.cpu(nodes=1, decode=2)
+    fleet.publish(replace(fleet.snapshot, headline=Headline("p/0 failed", "p/0", "error")))
+    async with console(fleet) as screen:
+        assert "enter: go there" in screen.text
+        await screen.press("t")
+        assert "p/0 failed" in screen.text
+        assert "enter: go there" not in screen.text
+        await screen.press("escape")
+        assert "enter: go there" in screen.text
+        await screen.press("slash")
+        assert "enter: go there" not in screen.text

@@ -251,15 +251,25 @@ def hbm_text(npu: NpuStatus) -> str:
     return f"{npu.hbm_used_mb / 1000:.1f} / {npu.hbm_total_mb / 1000:.1f} GB"
 
 
+def has_reasons(rank: RankStatus) -> bool:
+    """Return whether something is known to be wrong with a rank itself."""
+    return rank.diagnosis is not None or bool(rank.alarms)
+
+
+def has_findings(node: NodeStatus) -> bool:
+    """Return whether something is wrong with a node as a whole, or runs there that is not of this cluster."""
+    return bool(node.error or node.tool_error or node.conditions or node.foreign or node.ownerless)
+
+
 def reasons_rows(snapshot: Snapshot, rank: RankStatus | None, node: str, npu: int | None, now: float) -> list[Row]:
     """Return what is wrong with the selection: the rank's diagnosis, its NPUs, the node."""
     rows: list[Row] = []
-    if rank is not None and (rank.diagnosis is not None or rank.alarms):
+    if rank is not None and has_reasons(rank):
         rows += [heading(rank.id), *diagnosis_rows(rank), *alarm_rows(rank, now), BLANK]
     status = snapshot.node(node)
     if status is None:
         return rows or [Row(S.nothing_selected, "dim")]
-    if status.error or status.tool_error or status.conditions or status.foreign or status.ownerless:
+    if has_findings(status):
         rows += [*describe_node(status, now), BLANK]
     chosen = next((one for one in status.npus if one.id == npu), None)
     if chosen is not None:

@@ -111,9 +111,12 @@ class Look:
             RankState.UNKEPT: self.styles.warning,
         }[state]
 
-    def rank_sign(self, rank: RankStatus) -> tuple[str, Style]:
-        """Return the sign of a rank with its style: an alarm is seen though the rank is ready."""
-        if not rank.alarms or rank.state in WRONG_STATES:
+    def rank_sign(self, rank: RankStatus, *, lone: bool = False) -> tuple[str, Style]:
+        """Return the sign of a rank with its style: an alarm is seen though the rank is ready.
+
+        `lone`: its group is lost, which is seen likewise.
+        """
+        if rank.state in WRONG_STATES or not (rank.alarms or lone):
             return self.glyphs.rank(rank.state), self.rank(rank.state)
         error = any(alarm.severity == "error" for alarm in rank.alarms)
         return self.glyphs.degraded, self.styles.failed if error else self.styles.warning

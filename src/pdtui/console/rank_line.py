@@ -3,15 +3,24 @@
 from __future__ import annotations
 
 from pdtui.console.chrome import node_line
+from pdtui.console.describe import has_reasons
 from pdtui.console.figures import figures
 from pdtui.console.lines import Line
 from pdtui.console.look import Look
+from pdtui.console.rank_order import state_word
 from pdtui.console.strings import S
 from pdtui.console.timing import duration, elapsed
-from pdtui.fleet.snapshot import WRONG_STATES, NodeState, NodeStatus, RankStatus
+from pdtui.fleet.snapshot import WRONG_STATES, GroupStatus, NodeState, NodeStatus, RankStatus
 
 
-def rank_line(node: NodeStatus | None, rank: RankStatus | None, look: Look, width: int, now: float) -> Line:
+def rank_line(
+    node: NodeStatus | None,
+    rank: RankStatus | None,
+    look: Look,
+    width: int,
+    now: float,
+    group: GroupStatus | None = None,
+) -> Line:
     """Return how the rank is and what it does, or what is wrong with its node, with the key that shows more.
 
     A node that cannot be asked goes before its ranks; what it only warns of goes behind what is wrong with a rank.
@@ -19,7 +28,8 @@ def rank_line(node: NodeStatus | None, rank: RankStatus | None, look: Look, widt
     line = Line(look.glyphs.ellipsis).add("  ")
     if node is None:
         return line
-    wrong = rank is not None and (rank.state in WRONG_STATES or rank.diagnosis is not None or bool(rank.alarms))
+    lone = rank is not None and group is not None and rank.id in group.must_restart
+    wrong = rank is not None and (rank.state in WRONG_STATES or has_reasons(rank) or lone)
     warned = bool(node.conditions) and not wrong
     if node.state is not NodeState.CONNECTED or node.error or warned or rank is None:
         if not node_line(line, node, look, width):
@@ -28,13 +38,15 @@ def rank_line(node: NodeStatus | None, rank: RankStatus | None, look: Look, widt
         return line
     styles = look.styles
     line.add(f"{node.name} {rank.id}  ", styles.title)
-    state = f"{S.rank_states[rank.state]} {elapsed(now, rank.since)}   "
-    line.add(state, look.rank(rank.state) if rank.state in WRONG_STATES else styles.dim)
+    state = f"{state_word(rank, lone=lone)} {elapsed(now, rank.since)}   "
+    line.add(state, look.rank_sign(rank, lone=lone)[1] if rank.state in WRONG_STATES or lone else styles.dim)
     if wrong and rank.diagnosis is not None:
         line.add(rank.diagnosis.summary, styles.text)
     elif rank.exit_status is not None:
         text = S.exit_status if rank.exit_status >= 0 else S.signal
         line.add(text.format(n=abs(rank.exit_status)), styles.failed)
+    elif lone:
+        line.add(S.group_must_restart.format(group=rank.group), styles.text)
     elif rank.alarms:
         line.add(rank.alarms[0].message, look.rank_sign(rank)[1])
     elif rank.stage:

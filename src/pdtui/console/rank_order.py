@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Container, Iterable, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 
 from pdtui.console.strings import S
 from pdtui.errors import UsageError
-from pdtui.fleet.snapshot import WRONG_STATES, RankState, RankStatus
+from pdtui.fleet.snapshot import WRONG_STATES, RankState, RankStatus, Snapshot
 
 _MOVING = frozenset({RankState.STARTING, RankState.STOPPING})
 _ODD = frozenset({RankState.UNMANAGED, RankState.UNKEPT})
@@ -22,11 +22,24 @@ def natural(text: str) -> tuple[tuple[int, int, str], ...]:
     return tuple((0, int(part), "") if part.isdigit() else (1, 0, part) for part in _NUMBER.split(text) if part)
 
 
-def order(ranks: Iterable[RankStatus]) -> list[RankStatus]:
-    """Return the wrong ones first, then what starts or stops, then what is odd, then the rest; each by id."""
+def without_group(snapshot: Snapshot) -> frozenset[str]:
+    """Return the ranks that still run although their group is lost: they serve nobody, whatever /health says."""
+    return frozenset(rank for group in snapshot.groups for rank in group.must_restart)
+
+
+def state_word(rank: RankStatus, *, lone: bool = False) -> str:
+    """Return a rank's state in a word; `lone`: its group is lost, so that `ready` would be wrong."""
+    return S.no_group if lone and rank.state is RankState.READY else S.rank_states[rank.state]
+
+
+def order(ranks: Iterable[RankStatus], lone: Container[str] = ()) -> list[RankStatus]:
+    """Return the wrong ones first, then what starts or stops, then what is odd, then the rest; each by id.
+
+    `lone`: ranks whose group is lost.
+    """
 
     def key(rank: RankStatus) -> tuple[int, tuple[tuple[int, int, str], ...]]:
-        odd = rank.state in _ODD or bool(rank.alarms)
+        odd = rank.state in _ODD or bool(rank.alarms) or rank.id in lone
         place = 0 if rank.state in WRONG_STATES else 1 if rank.state in _MOVING else 2 if odd else 3
         return place, natural(rank.id)
 

@@ -188,6 +188,7 @@ class Strings:
             "kv-expired": "KV expired",
         }
     )
+    no_group: str = "no group"
     last_state: str = "was {state}"
     no_ranks_match: str = "No rank matches {text}. esc clears the filter."
     no_ranks: str = "The file describes no ranks."

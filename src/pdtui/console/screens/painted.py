@@ -22,6 +22,7 @@ from pdtui.console.metrics_rows import metrics_rows
 from pdtui.console.progress import lease_line, operation_lines
 from pdtui.console.progress_rows import progress_rows
 from pdtui.console.rank_line import rank_line
+from pdtui.console.rank_order import without_group
 from pdtui.console.selection import Area, Selection
 from pdtui.console.strings import S
 from pdtui.console.widgets.divider import Divider
@@ -158,7 +159,7 @@ class PaintedScreen(Screen[None]):
     def paint_all(self) -> None:
         """Show everything again; only lines that changed are sent to the terminal."""
         now = self.clock.wall()
-        self.ranks.show(self.snapshot.ranks, now)
+        self.ranks.show(self.snapshot.ranks, now, without_group(self.snapshot))
         marks = tuple(self.ranks.marks)
         self.grid.show(self.snapshot, marks, now)
         if marks != self.selection.marks:
@@ -195,7 +196,8 @@ class PaintedScreen(Screen[None]):
         now, width, look, snapshot = self.clock.wall(), self.size.width, self.look, self.snapshot
         header = chrome.header(snapshot, self.handle.topology, look, width, now, read_only=self.read_only)
         self.bar("header").show(header)
-        wrong = chrome.headline(snapshot, look, width, leads=self.headline_leads())
+        # While something is typed, enter belongs to that.
+        wrong = chrome.headline(snapshot, look, width, leads=self.headline_leads() and not self.typing)
         bar = self.bar("headline")
         bar.styles.height = len(wrong)
         bar.show(*wrong)
@@ -209,7 +211,8 @@ class PaintedScreen(Screen[None]):
         if self.has_npus:
             self.bar("grid-line").show(chrome.npu_line(node, self.selection.npu, look, width, now))
         else:
-            self.bar("grid-line").show(rank_line(node, rank, look, width, now))
+            group = snapshot.group(rank.group) if rank is not None else None
+            self.bar("grid-line").show(rank_line(node, rank, look, width, now, group))
         self._paint_operations(now)
         self._paint_notice(width)
         self.bar("footer").show(chrome.footer_line(self.situation(), look, width, self.keys))
@@ -247,6 +250,8 @@ class PaintedScreen(Screen[None]):
             subject = S.test_title.format(model=self.handle.topology.model.served_name)
         elif tab == "reasons" and self.selection.npu is not None and not self._reasons_of_rank():
             subject = S.npu_line.format(node=self.selection.node, npu=self.selection.npu)
+        elif tab == "reasons" and self._reasons_of_node():
+            subject = self.selection.node
         else:
             subject = self.selection.rank or self.selection.node
         note = (
@@ -259,6 +264,11 @@ class PaintedScreen(Screen[None]):
         """Return whether the findings begin with why a rank is as it is; without that they are an NPU's."""
         rank = self.snapshot.rank(self.selection.rank)
         return self.selection.area != "grid" and rank is not None and rank.diagnosis is not None
+
+    def _reasons_of_node(self) -> bool:
+        """Return whether the findings begin with what is wrong with the node."""
+        rank, node = self.snapshot.rank(self.selection.rank), self.snapshot.node(self.selection.node)
+        return node is not None and describe.has_findings(node) and not (rank and describe.has_reasons(rank))
 
     def _paint_operations(self, now: float) -> None:
         shown = [operation for operation in self.snapshot.operations if _is_current(operation, now)]

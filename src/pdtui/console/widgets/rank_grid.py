@@ -6,11 +6,13 @@ from collections import Counter
 from collections.abc import Sequence
 
 from rich.cells import cell_len
+from rich.style import Style
 from textual.strip import Strip
 
 from pdtui.console.actions import bindings
 from pdtui.console.lines import Line
 from pdtui.console.look import Look
+from pdtui.console.rank_order import without_group
 from pdtui.console.rank_rows import AGE, KV, ROLE, RUN, Arrangement, GridRow, arrange
 from pdtui.console.staleness import is_stale
 from pdtui.console.strings import S
@@ -36,6 +38,8 @@ class RankGrid(NodeGrid):
         self._statuses: dict[str, NodeStatus] = {}
         self._ranks: dict[str, RankStatus] = {}
         self._marks: frozenset[str] = frozenset()
+        self._lone: frozenset[str] = frozenset()
+        """Ranks whose group is lost."""
         self._on: dict[str, list[RankStatus]] = {}
         """Ranks by node."""
         self._arrangement = Arrangement((), 0, 1, figures=False)
@@ -61,6 +65,7 @@ class RankGrid(NodeGrid):
         for rank in snapshot.ranks:
             self._on.setdefault(rank.node, []).append(rank)
         self._marks = frozenset(marks)
+        self._lone = without_group(snapshot)
         self.now = now
         self.clamp()
         self.paint()
@@ -128,7 +133,7 @@ class RankGrid(NodeGrid):
     def counts(self, now: float) -> Sequence[str]:
         """Return how many ranks are not well."""
         glyphs = self.look.glyphs
-        found = Counter(self.look.rank_sign(rank)[0] for rank in self._ranks.values())
+        found = Counter(self._sign(rank)[0] for rank in self._ranks.values())
         wrong = (glyphs.failed, glyphs.degraded, glyphs.unknown)
         return [f"{sign} {found[sign]}" for sign in wrong if found[sign]]
 
@@ -175,6 +180,7 @@ class RankGrid(NodeGrid):
             is_stale(observed_at, self.now),
             self.retry_text(node),
             self._marks.intersection(row.ranks),
+            self._lone.intersection(row.ranks),
             self.column if here else -1,
             here and self.has_focus,
             self.mode,
@@ -223,14 +229,17 @@ class RankGrid(NodeGrid):
 
     def _rank_cell(self, line: Line, rank_id: str, *, cursor: bool) -> None:
         rank = self._ranks[rank_id]
-        text, style = self._cell_text(rank), self.look.rank_sign(rank)[1]
-        if rank.state is RankState.READY and not rank.alarms:
+        text, style = self._cell_text(rank), self._sign(rank)[1]
+        if rank.state is RankState.READY and not rank.alarms and rank_id not in self._lone:
             style = self.look.styles.healthy
         self.draw_cell(line, text, style, self._arrangement.cell, cursor=cursor, marked=rank_id in self._marks)
 
+    def _sign(self, rank: RankStatus) -> tuple[str, Style]:
+        return self.look.rank_sign(rank, lone=rank.id in self._lone)
+
     def _cell_text(self, rank: RankStatus) -> str:
         """Return what a cell shows; the sign of a rank's state also where it has no figures."""
-        sign, metrics = self.look.rank_sign(rank)[0], rank.metrics
+        sign, metrics = self._sign(rank)[0], rank.metrics
         if self.mode == "state":
             return sign
         figures = self._arrangement.cell - 1

@@ -13,7 +13,7 @@ from pdtui.console.actions import bindings
 from pdtui.console.figures import alarm_words, figures
 from pdtui.console.lines import Line
 from pdtui.console.look import Look
-from pdtui.console.rank_order import RankFilter, device_list, order
+from pdtui.console.rank_order import RankFilter, device_list, order, state_word
 from pdtui.console.strings import S
 from pdtui.console.timing import clock_time, elapsed
 from pdtui.console.widgets.line_view import RowView
@@ -40,6 +40,8 @@ class RankList(RowView):
     def __init__(self, look: Look, *, id: str | None = None) -> None:  # noqa: A002
         super().__init__(look, id=id)
         self._ranks: Sequence[RankStatus] = ()
+        self._lone: frozenset[str] = frozenset()
+        """Those whose group is lost."""
         self._now = 0.0
         self._strips: dict[str, tuple[tuple[object, ...], Strip]] = {}
         self.rows: list[RankStatus] = []
@@ -64,10 +66,10 @@ class RankList(RowView):
         """All ranks, also those that the filter hides."""
         return len(self._ranks)
 
-    def show(self, ranks: Sequence[RankStatus], now: float) -> None:
-        """Show the newest values; the cursor stays on its rank."""
-        if ranks is not self._ranks:
-            self._ranks = ranks
+    def show(self, ranks: Sequence[RankStatus], now: float, lone: frozenset[str] = frozenset()) -> None:
+        """Show the newest values; the cursor stays on its rank. `lone`: ranks whose group is lost."""
+        if ranks is not self._ranks or lone != self._lone:
+            self._ranks, self._lone = ranks, lone
             known = {rank.id for rank in ranks}
             self.marks = {rank: None for rank in self.marks if rank in known}
             self._arrange()
@@ -76,7 +78,7 @@ class RankList(RowView):
 
     def _arrange(self) -> None:
         here, first_time = self.rank, not self.rows
-        self.rows = [rank for rank in order(self._ranks) if self.filter.matches(rank)]
+        self.rows = [rank for rank in order(self._ranks, self._lone) if self.filter.matches(rank)]
         if not first_time:
             self.cursor = next((i for i, rank in enumerate(self.rows) if rank.id == here), self.cursor)
         self.clamp()
@@ -157,7 +159,7 @@ class RankList(RowView):
         ids = max(cell_len(rank.id) for rank in self._ranks)
         nodes = max(cell_len(rank.node) for rank in self._ranks)
         devices = max(len(device_list(rank.devices)) for rank in self._ranks)
-        states = max(cell_len(text) for text in S.rank_states.values())
+        states = max(cell_len(text) for text in (*S.rank_states.values(), S.no_group))
         return min(ids, 20), min(nodes, 14), min(devices, 7), states
 
     @property
@@ -171,7 +173,8 @@ class RankList(RowView):
         rank = self.rows[index]
         here, marked = index == self.cursor, rank.id in self.marks
         since = elapsed(self._now, rank.since)
-        key = (rank, since, here, here and self.has_focus, marked, widths, width, self.look)
+        lone = rank.id in self._lone
+        key = (rank, since, lone, here, here and self.has_focus, marked, widths, width, self.look)
         known = self._strips.get(rank.id)
         if known is not None and known[0] == key:
             return known[1]
@@ -186,9 +189,10 @@ class RankList(RowView):
         self, rank: RankStatus, widths: tuple[int, int, int, int], here: bool, marked: bool, since: str, width: int
     ) -> Line:
         styles, glyphs = self.look.styles, self.look.glyphs
+        lone = rank.id in self._lone
         quiet = rank.state in (RankState.READY, RankState.STOPPED, RankState.UNKNOWN)
-        style = self.look.rank(rank.state)
-        sign, sign_style = self.look.rank_sign(rank)
+        sign, sign_style = self.look.rank_sign(rank, lone=lone)
+        style = sign_style if lone else styles.text if quiet else self.look.rank(rank.state)
         line = self.line()
         line.add(glyphs.cursor if here else " ", styles.key)
         line.add(glyphs.mark if marked else " ", styles.mark)
@@ -196,7 +200,7 @@ class RankList(RowView):
         line.column(rank.id, widths[0] + 1, styles.mark if marked else styles.text)
         line.column(rank.node, widths[1] + 1, styles.dim)
         line.column(device_list(rank.devices), widths[2] + 1, styles.dim)
-        line.column(S.rank_states[rank.state], widths[3] + 1, styles.text if quiet else style)
+        line.column(state_word(rank, lone=lone), widths[3] + 1, style)
         line.column(since, 6, styles.dim, "right").add("  ")
         self._detail(line, rank, width)
         return line
