@@ -112,6 +112,12 @@ def test_targets_that_only_nodes_can_name_need_all_of_them(cluster: Cluster, tar
     assert nodes_of(targets, cluster.topology, cluster.plan, groups=True) is None
 
 
+@pytest.mark.parametrize("target", ["nosuch", "@node9", "role:nosuch"])
+def test_a_target_that_no_node_can_have_is_refused_before_one_is_asked(cluster: Cluster, target: str) -> None:
+    with pytest.raises(UsageError, match=f"no target '{target}'"):
+        nodes_of(["decode/0", target], cluster.topology, cluster.plan, groups=True)
+
+
 def test_prefixes_are_no_targets(cluster: Cluster) -> None:
     with pytest.raises(UsageError):
         resolve(("p",), cluster.topology, cluster.plan)
@@ -173,6 +179,17 @@ def test_lost_rank_counts_for_its_group_but_cannot_be_used_from_here(cluster: Cl
     assert serving_status(cluster.topology, ranks, None, 1.0).word == "DEGRADED"
     usable = {state.rank: state.usable for state in backend_states(cluster.topology, ranks)}
     assert (usable["decode/0"], usable["decode/2"]) == (True, False)
+
+
+def test_ranks_that_nobody_can_see_any_more_are_no_word_on_the_service(cluster: Cluster) -> None:
+    ready = ranks_of(cluster)
+    served = serving_status(cluster.topology, ready, None, 2000.0)
+    lost = [replace(rank, state=RankState.LOST, last_state=RankState.READY) for rank in ready]
+    blind = serving_status(cluster.topology, lost, served, 3000.0)
+    assert (blind.word, blind.since) == ("UNKNOWN", None)
+    assert (blind.prefill_ready, blind.decode_ready) == (0, 0)
+    half = serving_status(cluster.topology, [*ready[:1], *lost[1:]], blind, 3001.0)
+    assert half.word == "DEGRADED", "one is seen: the others count as they were"
 
 
 def test_since_is_kept_while_the_word_is(cluster: Cluster) -> None:
@@ -273,11 +290,16 @@ def test_headline_gives_each_unreachable_node_its_own_reason() -> None:
     pre1 = gone("pre1", "127.0.0.1", ":2201: connection refused")
     pre2 = gone("pre2", "127.0.0.1", ":2202: connection refused")
     dec1 = gone("dec1", "192.0.0.9", ": no answer within 10 s")
+    fine = NodeStatus("dec2", "192.0.0.10", (), NodeState.CONNECTED, 50.0)
     for nodes, said in (
         ([pre1], f"pre1 unreachable since {clock_time(50.0)}: 127.0.0.1:2201: connection refused"),
-        ([pre1, pre2], f"pre1, pre2 unreachable since {clock_time(50.0)}: connection refused"),
+        ([pre1, pre2, fine], f"pre1, pre2 unreachable since {clock_time(50.0)}: connection refused"),
         (
-            [pre1, dec1, pre2],
+            [pre1, pre2],
+            f"no node answers: pre1, pre2 unreachable since {clock_time(50.0)}: connection refused",
+        ),
+        (
+            [pre1, dec1, pre2, fine],
             f"pre1, pre2 unreachable since {clock_time(50.0)}: connection refused; dec1: no answer within 10 s",
         ),
     ):

@@ -146,8 +146,9 @@ def _unreachable_node(nodes: Sequence[NodeStatus], ranks: Sequence[RankStatus]) 
     also = "".join(f"; {', '.join(reasons[other])}: {other}" for other in others)
     lost = sum(rank.node in {node.name for node in gone} for rank in ranks)
     behind = f"; {lost} ranks not seen since" if lost else ""
+    nobody = "no node answers: " if len(gone) == len(nodes) > 1 else ""
     return Headline(
-        f"{names} unreachable since {clock_time(first.since)}: {why}{also}{behind}", first.name, "error"
+        f"{nobody}{names} unreachable since {clock_time(first.since)}: {why}{also}{behind}", first.name, "error"
     )
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Literal, TypeVar
 
-from pdtui.fleet.snapshot import RankState, RankStatus, ServingStatus
+from pdtui.fleet.snapshot import UNSEEN_STATES, RankState, RankStatus, ServingStatus
 from pdtui.proxy.interface import BackendState
 from pdtui.proxy.settings import ProxySettings
 from pdtui.topology.lease import shortest_kv_lease
@@ -141,11 +141,11 @@ def _end_of(ranks: Iterable[RankStatus]) -> float:
 def _word(prefill: Sequence[RankStatus], decode: Sequence[RankStatus], usable: frozenset[str]) -> ServingWord:
     ranks = [*prefill, *decode]
     states = {rank.state for rank in ranks}
+    if states <= UNSEEN_STATES:
+        return "UNKNOWN"  # Nobody answers: how it was when last seen is no word on how it is.
     if any(rank.id in usable for rank in prefill) and any(rank.id in usable for rank in decode):
         fine = all(rank.state is RankState.READY or _serves_by_hand(rank) for rank in ranks)
         return "SERVING" if fine else "DEGRADED"
-    if states <= {RankState.UNKNOWN, RankState.LOST}:
-        return "UNKNOWN"
     if RankState.UNKNOWN in states:
         return "UNKNOWN"
     if states == {RankState.STOPPED}:

@@ -58,8 +58,11 @@ def nodes_of(targets: Sequence[str], topology: Topology, plan: Plan, *, groups: 
     """Return the nodes of the ranks that the targets name; with `groups`, of all of a MoE group that is touched.
 
     None when nodes have to be asked first which ranks these are: those that have failed, and those that the file
-    does not have.
+    does not have. Raises `UsageError` for what can be no such rank either.
     """
+    for target in targets:
+        if "/" not in target:
+            _one(target, topology, plan, ())
     try:
         ids = [] if "failed" in targets else resolve(targets, topology, plan)
     except UsageError:
