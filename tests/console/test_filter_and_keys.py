@@ -4,13 +4,14 @@ from pathlib import Path
 
 import pytest
 
-from pdtui.console.actions import ACTIONS, Situation, bindings
+from pdtui.console.actions import ACTIONS, BY_ID, Situation, bindings
 from pdtui.console.rank_order import RankFilter, device_list, natural, order
 from pdtui.console.selection import Selection
 from pdtui.console.strings import S
 from pdtui.errors import UsageError
+from pdtui.fleet.snapshot import RankState
 from tests.console.driving import console
-from tests.support.fake_fleet import FakeFleet
+from tests.support.fake_fleet import FakeFleet, with_rank
 
 
 @pytest.mark.parametrize(
@@ -91,6 +92,21 @@ def test_everything_dangerous_is_off_when_read_only() -> None:
     assert dangerous == {"start", "stop", "restart", "restart_failed", "cancel_operation", "shell"}
     for action in ACTIONS:
         assert not (action.danger and action.available(situation).enabled)
+
+
+@pytest.mark.parametrize(
+    ("failed", "moe", "label"),
+    [
+        (("decode/9",), True, "restart failed (group decode, 32 ranks)"),
+        (("decode/9", "p1/0"), True, "restart failed (34 ranks)"),
+        (("decode/9",), False, "restart failed (1 rank)"),
+    ],
+)
+def test_restart_failed_says_how_many_ranks_it_restarts(failed: tuple[str, ...], moe: bool, label: str) -> None:
+    snapshot = FakeFleet.healthy().snapshot
+    for rank in failed:
+        snapshot = with_rank(snapshot, rank, state=RankState.FAILED)
+    assert BY_ID["restart_failed"].available(Situation(snapshot, Selection(), moe=moe)).label == label
 
 
 async def test_every_action_of_the_registry_can_be_done() -> None:

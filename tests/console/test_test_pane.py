@@ -100,7 +100,7 @@ async def test_an_answer_that_does_not_come_says_what_helps() -> None:
     async with console(fleet) as screen:
         await screen.press("t", "h", "i", "enter")
         assert "no answer: no decode rank is usable: 0 of 8 ready" in screen.text
-        assert "what helps  esc R restarts what failed (1 rank)" in screen.text
+        assert "what helps  esc R restarts what failed (32 ranks)" in screen.text, "a MoE group, as a whole"
         assert "1 rank still starting" in screen.text
 
 

@@ -14,6 +14,7 @@ from textual.binding import Binding, BindingType
 
 from pdtui.console.selection import Selection
 from pdtui.console.strings import S, ranks_of
+from pdtui.fleet.scope import restarted_with
 from pdtui.fleet.snapshot import ALIVE_STATES, NodeState, RankState, RankStatus, Snapshot
 
 Group = Literal["act", "look", "move", "log", "text", "test", "prompt", "console"]
@@ -40,6 +41,8 @@ class Situation:
     """What letters go into: keys of the screen do nothing then."""
     npus: bool = True
     """Ranks run on NPUs: there is health to read, and the grid is of NPUs."""
+    moe: bool = True
+    """A group restarts as a whole."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,6 +122,12 @@ def failed_ranks(situation: Situation) -> tuple[str, ...]:
     return tuple(rank.id for rank in situation.snapshot.ranks if rank.state is RankState.FAILED)
 
 
+def restarted_with_failed(snapshot: Snapshot, *, moe: bool) -> int:
+    """Return how many ranks `restart failed` touches."""
+    failed = {rank.id for rank in snapshot.ranks if rank.state is RankState.FAILED}
+    return len(restarted_with(failed, snapshot.ranks, moe=moe))
+
+
 def _start(situation: Situation) -> Offer:
     ids = startable(situation)
     if situation.selection.marks:
@@ -155,11 +164,10 @@ def _restart_failed(situation: Situation) -> Offer:
     if not failed:
         return Offer(S.actions["restart_failed"], S.why_none_failed)
     groups = {rank.group for rank in situation.snapshot.ranks if rank.id in failed}
-    if len(groups) == 1:
-        group = groups.pop()
-        size = sum(rank.group == group for rank in situation.snapshot.ranks)
-        return Offer(S.offer_failed_group.format(group=group, ranks=ranks_of(size)))
-    return Offer(S.offer_failed.format(ranks=ranks_of(len(failed))))
+    ranks = ranks_of(restarted_with_failed(situation.snapshot, moe=situation.moe))
+    if situation.moe and len(groups) == 1:
+        return Offer(S.offer_failed_group.format(group=groups.pop(), ranks=ranks))
+    return Offer(S.offer_failed.format(ranks=ranks))
 
 
 def _needs_rank(name: str) -> Callable[[Situation], Offer]:

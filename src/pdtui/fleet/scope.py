@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
@@ -56,6 +56,14 @@ def make_scope(intent: Intent, topology: Topology, plan: Plan, ranks: Mapping[st
     return Scope(verb, (*touched, *strays), added, note, needs_name, doomed)
 
 
+def restarted_with(
+    named: Collection[str], ranks: Sequence[RankPlan] | Sequence[RankStatus], *, moe: bool
+) -> tuple[str, ...]:
+    """Return the ids, of these ranks, that a restart of the named ones touches: in a MoE model whole groups."""
+    groups = {rank.group for rank in ranks if rank.id in named} if moe else set[str]()
+    return tuple(rank.id for rank in ranks if rank.id in named or rank.group in groups)
+
+
 def _with_groups(
     intent: Intent, named: Sequence[str], topology: Topology, plan: Plan
 ) -> tuple[tuple[str, ...], str]:
@@ -70,7 +78,7 @@ def _with_groups(
     names = ", ".join(partial)
     if not intent.whole_group:
         return tuple(named), f"only these ranks: the rest of {names} will not take them back (MoE group)"
-    touched = tuple(rank.id for rank in plan.ranks if rank.group in groups)
+    touched = restarted_with(named, plan.ranks, moe=True)
     return touched, f"{names}: a rank of a MoE group cannot rejoin alone, so the whole group restarts"
 
 

@@ -128,6 +128,7 @@ class PaintedScreen(Screen[None]):
             asking=self.test.asking,
             typing=self.typing,
             npus=self.has_npus,
+            moe=self.handle.topology.model.kind == "moe",
         )
 
     @property

@@ -13,7 +13,7 @@ from textual.containers import Horizontal, Vertical
 from textual.message import Message
 from textual.widgets import Input
 
-from pdtui.console.actions import bindings
+from pdtui.console.actions import bindings, restarted_with_failed
 from pdtui.console.look import Look
 from pdtui.console.rows import BLANK, Row, paragraphs
 from pdtui.console.strings import S, ranks_of
@@ -135,7 +135,7 @@ class TestPane(Vertical):
         view = self.query_one(TextView)
         rows = answer_rows(self._prompt, self._progress, view.size.width - 2)
         if self._progress is not None and self._progress.error:
-            rows += what_helps(self._handle.snapshot)
+            rows += what_helps(self._handle.snapshot, moe=self._handle.topology.model.kind == "moe")
         view.show(rows)
         view.go_to(view.row_count)
 
@@ -170,11 +170,11 @@ def answer_rows(prompt: str, progress: AskProgress | None, width: int) -> list[R
     return rows + [Row(line, "dim" if progress.done else "starting") for line in _packed(parts, width)]
 
 
-def what_helps(snapshot: Snapshot) -> list[Row]:
+def what_helps(snapshot: Snapshot, *, moe: bool) -> list[Row]:
     """Return what the operator can do about an answer that did not come, judged from the ranks."""
     found = Counter(rank.state for rank in snapshot.ranks)
     texts = (
-        (S.test_helps_failed, found[RankState.FAILED]),
+        (S.test_helps_failed, restarted_with_failed(snapshot, moe=moe)),
         (S.test_helps_stopped, found[RankState.STOPPED]),
         (S.test_helps_starting, found[RankState.STARTING]),
     )
