@@ -110,7 +110,7 @@ async def test_a_decode_rank_that_computes_prompts_is_told_and_ends_when_it_pull
     assert await server.computes(600) == ()  # One request may be somebody's test.
     (alarm,) = await server.computes(400, 2)
     assert (alarm.id, alarm.severity) == ("computes-prompts", "error")
-    assert alarm.message == "computes prompts itself: 1000 of 5000 prompt tokens in the last minute"
+    assert alarm.message == "computes prompts itself: 1000 of 5000 prompt tokens in the last 15 s"
     assert "not to port 7100" in alarm.remedy
     assert alarm.since == server.clock.wall() - EVERY
     assert server.last is not None
@@ -119,6 +119,15 @@ async def test_a_decode_rank_that_computes_prompts_is_told_and_ends_when_it_pull
         assert ids(await server.pulls(500)) == ["computes-prompts"]  # Half a minute: it could come and go.
     assert await server.pulls(500) == ()
     assert await server.pulls(500) == ()
+
+
+async def test_an_alarm_counts_the_last_minute_when_it_has_watched_one() -> None:
+    server = Server()
+    await server.pulls(9000)
+    await server.read(12)
+    await server.computes(100)
+    (alarm,) = await server.computes(43)
+    assert alarm.message == "computes prompts itself: 143 of 143 prompt tokens in the last minute"
 
 
 async def test_a_share_of_requests_that_come_without_kv_keeps_the_alarm() -> None:

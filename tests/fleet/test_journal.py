@@ -55,6 +55,16 @@ def test_copies_of_an_entry_are_one_and_others_are_put_on_our_clock() -> None:
     assert [(entry["who"], entry["at"]) for entry in merged] == [("ann", 1000.0), ("old", 1010.0), ("bob", 1030.0)]
 
 
+def test_a_start_that_two_consoles_of_a_machine_watched_is_told_once(tmp_path: Path) -> None:
+    console, command = make(tmp_path), make(tmp_path)
+    command.write_ready("p/0", 1, 500.25, 22.0)
+    console.write_ready("p/0", 1, 500.25, 23.0)
+    console.write_ready("p/1", 1, 500.25, 21.0)
+    console.write_ready("p/0", 2, 900.5, 19.0)
+    told = merge(parse(console.tail(1 << 20)).entries, ())
+    assert [(entry["rank"], entry["seconds"]) for entry in told] == [("p/0", 22.0), ("p/1", 21.0), ("p/0", 19.0)]
+
+
 def test_secrets_of_a_command_are_not_in_it() -> None:
     line = shown_command(
         [

@@ -92,9 +92,13 @@ class _ComputesPrompts:
         self._suspected_at = 0.0
         self._prompts_at = 0.0
         self._window: deque[tuple[float, float, float]] = deque()
+        self._watched_from = 0.0
+        """When the tokens began to be counted."""
 
     def take(self, moment: Moment) -> Alarm | None:
         at, since, own = moment.reading.at, moment.since, moment.own_tokens
+        if not moment.settled and not self._window:
+            self._watched_from = at
         if moment.settled and since is not None and since.prompt_tokens and own is not None and _judged(moment):
             self._prompts_at = at
             self._window.append((at, own, since.prompt_tokens))
@@ -103,7 +107,7 @@ class _ComputesPrompts:
             self._since = None
         while self._window and at - self._window[0][0] >= WINDOW:
             self._window.popleft()
-        return None if self._since is None else self._alarm(self._since)
+        return None if self._since is None else self._alarm(self._since, at - self._watched_from)
 
     def _judge(self, at: float, wall: float, computed: bool) -> None:
         if computed:
@@ -115,9 +119,10 @@ class _ComputesPrompts:
             self._since, self._known = None, False
         self._suspect = computed
 
-    def _alarm(self, since: float) -> Alarm:
+    def _alarm(self, since: float, watched: float) -> Alarm:
         own, prompts = sum(entry[1] for entry in self._window), sum(entry[2] for entry in self._window)
-        how_many = f": {own:.0f} of {prompts:.0f} prompt tokens in the last minute" if own else ""
+        last = "minute" if watched >= WINDOW else f"{watched:.0f} s"
+        how_many = f": {own:.0f} of {prompts:.0f} prompt tokens in the last {last}" if own else ""
         return Alarm(
             "computes-prompts",
             "error",

@@ -184,7 +184,7 @@ class Fleet:
                 stages=stages,
                 meter=Meters(clock=self._clock, leases=leases),
                 diagnose=diagnose,
-                on_ready=self._note_ready,
+                on_ready=self._journal.write_ready,
                 last_starts=starts,
                 holder=desk.holder,
             )
@@ -416,6 +416,3 @@ class Fleet:
     def _note_journal(self, error: str) -> None:
         if not self.read_only:  # Nothing is done here that belongs into it.
             self.store.set_journal_error(error)
-
-    def _note_ready(self, rank_id: str, seconds: float) -> None:
-        self._journal.write("ready", rank=rank_id, seconds=seconds)

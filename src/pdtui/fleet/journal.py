@@ -11,6 +11,7 @@ A node adds `received`, by its own clock: so entries of several consoles can be 
 from __future__ import annotations
 
 import fcntl
+import hashlib
 import json
 import os
 import secrets
@@ -94,6 +95,14 @@ class Journal:
             self._trouble(self.error)
         return entry
 
+    def write_ready(self, rank: str, run: int, started: float, seconds: float) -> None:
+        """Append that a rank became ready; all who watched the same start give the entry the same id.
+
+        `started`: by the clock of its node.
+        """
+        name = hashlib.sha256(f"{rank} {run} {started}".encode()).hexdigest()[:16]
+        self.write("ready", id=name, rank=rank, seconds=seconds)
+
     def last_starts(self) -> Mapping[str, float]:
         """Return how long each rank's last start took, in seconds, as far as the journal knows."""
         found: dict[str, float] = {}
@@ -151,7 +160,9 @@ def merge(
     `nodes`: (seconds that a node's clock is ahead of ours, its entries). Ours keep their time; one of another
     console has the time at which a node received it, since that console's clock is not known.
     """
-    found: dict[str, Mapping[str, object]] = {key_of(entry): entry for entry in here}
+    found: dict[str, Mapping[str, object]] = {}
+    for entry in here:
+        found.setdefault(key_of(entry), entry)  # Each console of this machine saw the rank get ready.
     ours = set(found)
     for offset, entries in nodes:
         for entry in entries:

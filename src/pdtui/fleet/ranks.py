@@ -111,7 +111,7 @@ class RankWatcher:
         stages: Stages,
         meter: Meter,
         diagnose: Diagnose,
-        on_ready: Callable[[str, float], None],
+        on_ready: Callable[[str, int, float, float], None],
         last_starts: Mapping[str, float],
         holder: str,
     ) -> None:
@@ -411,7 +411,8 @@ class RankWatcher:
             memory.seen_starting = False
             memory.last_start_s = round(now - (status.started or now), 1)
             status = replace(status, last_start_s=memory.last_start_s)
-            self._on_ready(rank.id, memory.last_start_s)
+            started = memory.record.started if memory.record is not None else 0.0
+            self._on_ready(rank.id, memory.run, started, memory.last_start_s)
         ended = status.state is RankState.FAILED and not memory.diagnosed_end
         if ended or (status.state in (RankState.UNHEALTHY, RankState.STALLED) and not memory.diagnosed):
             memory.diagnosed, memory.diagnosed_end = True, ended
