@@ -326,6 +326,12 @@ async def test_a_rank_whose_group_is_lost_does_not_look_ready(glyphs: GlyphSet, 
         for rank in ("d/0", "d/2"):
             assert screen.line(f"{sign} {rank} node1").split("node1")[1].split()[:2] == ["no", "group"]
         assert "never gets its group back; restart d" in screen.line("node1 d/0  no group")
+        await screen.press("i")
+        assert "─ d/0 log describe metrics [findings]" in screen.text or glyphs != "unicode"
+        assert "Nothing is wrong here" not in screen.text
+        assert screen.text.count("lost: this rank still runs") == 2, (
+            "in the line below the grid and in the findings"
+        )
         fleet.publish(well)
         await screen.pilot.pause()
         assert "no group" not in screen.text

@@ -251,9 +251,14 @@ def hbm_text(npu: NpuStatus) -> str:
     return f"{npu.hbm_used_mb / 1000:.1f} / {npu.hbm_total_mb / 1000:.1f} GB"
 
 
-def has_reasons(rank: RankStatus) -> bool:
+def is_lone(rank: RankStatus, group: GroupStatus | None) -> bool:
+    """Return whether a rank runs on although its group is lost."""
+    return group is not None and rank.id in group.must_restart
+
+
+def has_reasons(rank: RankStatus, group: GroupStatus | None) -> bool:
     """Return whether something is known to be wrong with a rank itself."""
-    return rank.diagnosis is not None or bool(rank.alarms)
+    return rank.diagnosis is not None or bool(rank.alarms) or is_lone(rank, group)
 
 
 def has_findings(node: NodeStatus) -> bool:
@@ -264,8 +269,10 @@ def has_findings(node: NodeStatus) -> bool:
 def reasons_rows(snapshot: Snapshot, rank: RankStatus | None, node: str, npu: int | None, now: float) -> list[Row]:
     """Return what is wrong with the selection: the rank's diagnosis, its NPUs, the node."""
     rows: list[Row] = []
-    if rank is not None and has_reasons(rank):
-        rows += [heading(rank.id), *diagnosis_rows(rank), *alarm_rows(rank, now), BLANK]
+    group = snapshot.group(rank.group) if rank is not None else None
+    if rank is not None and has_reasons(rank, group):
+        lost = group_rows(rank, group) if is_lone(rank, group) else []
+        rows += [heading(rank.id), *diagnosis_rows(rank), *alarm_rows(rank, now), *lost, BLANK]
     status = snapshot.node(node)
     if status is None:
         return rows or [Row(S.nothing_selected, "dim")]

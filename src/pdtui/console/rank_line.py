@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pdtui.console.chrome import node_line
-from pdtui.console.describe import has_reasons
+from pdtui.console.describe import has_reasons, is_lone
 from pdtui.console.figures import figures
 from pdtui.console.lines import Line
 from pdtui.console.look import Look
@@ -28,8 +28,8 @@ def rank_line(
     line = Line(look.glyphs.ellipsis).add("  ")
     if node is None:
         return line
-    lone = rank is not None and group is not None and rank.id in group.must_restart
-    wrong = rank is not None and (rank.state in WRONG_STATES or has_reasons(rank) or lone)
+    lone = rank is not None and is_lone(rank, group)
+    wrong = rank is not None and (rank.state in WRONG_STATES or has_reasons(rank, group))
     warned = bool(node.conditions) and not wrong
     if node.state is not NodeState.CONNECTED or node.error or warned or rank is None:
         if not node_line(line, node, look, width):

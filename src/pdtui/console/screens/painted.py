@@ -269,7 +269,9 @@ class PaintedScreen(Screen[None]):
     def _reasons_of_node(self) -> bool:
         """Return whether the findings begin with what is wrong with the node."""
         rank, node = self.snapshot.rank(self.selection.rank), self.snapshot.node(self.selection.node)
-        return node is not None and describe.has_findings(node) and not (rank and describe.has_reasons(rank))
+        if rank is not None and describe.has_reasons(rank, self.snapshot.group(rank.group)):
+            return False
+        return node is not None and describe.has_findings(node)
 
     def _paint_operations(self, now: float) -> None:
         shown = [operation for operation in self.snapshot.operations if _is_current(operation, now)]
