@@ -75,3 +75,15 @@ def test_an_outline_keeps_what_clients_rely_on() -> None:
     assert outline(fact) == outline(newer)
     assert outline(fact) != outline({**fact, "body": {**body, "choices": [{**choice, "finish_reason": "stop"}]}})
     assert outline(fact) != outline({**fact, "status": 404})
+
+
+def test_a_stream_whose_tokens_came_with_the_last_event_is_the_same_and_nothing_else() -> None:
+    first, text, last = (
+        'data: {"choices":[{"delta":{"role":"assistant","content":""},"finish_reason":null}]}',
+        'data: {"choices":[{"delta":{"content":"<text>"},"finish_reason":null}]}',
+        'data: {"choices":[{"delta":{"content":"<text>"},"finish_reason":"length"}]}',
+    )
+    real = [first, text, last, "data: [DONE]"]
+    assert not list(departures("fact", real, [first, last, "data: [DONE]"]))
+    for worse in ([text, last, "data: [DONE]"], [first, text, "data: [DONE]"], [first, text, last], [first, last]):
+        assert list(departures("fact", real, worse)), worse
