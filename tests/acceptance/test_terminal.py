@@ -56,8 +56,7 @@ def test_operator_sees_a_fault_and_puts_it_right(cluster: Served, tmp_path: Path
             terminal.until("node3 NPU 9", within=30.0)
         finally:
             cluster.fault("link node3/9 up")
-        terminal.press("q")
-        terminal.until("", absent="SERVING", within=20.0)
+        leave(terminal)
 
 
 def leave(terminal: Terminal) -> None:
