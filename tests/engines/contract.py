@@ -91,13 +91,16 @@ def _writers(log: str) -> list[str]:
 _TIMES = ("_seconds_", "_created", "_bucket", "estimated_", "process_", "python_", "http_", "_time_", "usage_perc",
           "nixl_bytes_transferred_sum", "nixl_num_descriptors_sum")  # fmt: skip
 
+_CHANCE = ("nixl_num_failed_transfers", "nixl_num_kv_expired_reqs", "nixl_num_notifications_after_expiry")
+
 
 def _grown(values: Mapping[str, float]) -> dict[str, float]:
     """Return growth without what depends on time or size."""
     kept = {key: value for key, value in values.items() if not any(word in key for word in _TIMES)}
-    # How often one failed pull is counted depends on how far its handshake was.
+    # How often one failed pull is counted depends on how far its handshake was, and whether it frees P's blocks on
+    # whether that was before the lease ended.
     for key in kept:
-        if "nixl_num_failed_transfers" in key:
+        if any(word in key for word in _CHANCE):
             kept[key] = min(kept[key], 1.0)
     return {_without_model(key): value for key, value in sorted(kept.items())}
 

@@ -109,8 +109,10 @@ def _ask_all(plain: Server) -> Iterator[tuple[str, Any]]:
 
 
 def _worked(server: Server) -> Server:
-    """Wait for the line that says, every ten seconds, how much it works."""
+    """Wait for the lines that say, every ten seconds, how much it works and what it has transferred."""
     wait_for(lambda: "Avg generation throughput" in server.log, within=15)
+    if server.name != "plain":
+        wait_for(lambda: "KV Transfer metrics" in server.log, within=15)
     return server
 
 
