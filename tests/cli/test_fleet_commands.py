@@ -31,6 +31,7 @@ from pdtui.fleet.targets import in_short
 from pdtui.proxy.interface import AskProgress
 from pdtui.readings.verdict import Reason, Verdict
 from tests.fleet.cluster import ALL, Cluster
+from tests.support.ports import free_ports
 
 FILE = """
 pdtui: 1
@@ -69,17 +70,6 @@ port = int(sys.argv[sys.argv.index("--port") + 1])
 print("Application startup complete.", flush=True)
 http.server.HTTPServer(("0.0.0.0", port), Handler).serve_forever()
 """
-
-
-def free_ports(count: int) -> list[int]:
-    """Return ports that nobody listens on now."""
-    sockets = [socket.socket() for _ in range(count)]
-    for one in sockets:
-        one.bind(("127.0.0.1", 0))
-    ports = [one.getsockname()[1] for one in sockets]
-    for one in sockets:
-        one.close()
-    return ports
 
 
 def take_terminal() -> None:

@@ -17,7 +17,8 @@ from tests.engines.asking import Seen, send
 from tests.engines.failures import FAILURES, Failure
 from tests.engines.houses import House
 from tests.engines.requests import TOKENS, completion
-from tests.engines.server import Server, free_ports, wait_for
+from tests.engines.server import Server, wait_for
+from tests.support.ports import free_ports
 
 CONFIGURED = "Using max model len"
 """From this line on a server that is silent waits for something."""

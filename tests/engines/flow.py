@@ -11,7 +11,8 @@ from typing import Any
 from tests.engines.asking import Seen, grown, samples, send, text_of
 from tests.engines.houses import LEASE
 from tests.engines.requests import TOKENS, chat, completion
-from tests.engines.server import Server, free_ports, wait_for
+from tests.engines.server import Server, wait_for
+from tests.support.ports import free_ports
 
 WANTS_PULL = {
     "do_remote_decode": True, "do_remote_prefill": False, "remote_engine_id": None, "remote_block_ids": None,

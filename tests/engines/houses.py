@@ -12,7 +12,8 @@ from pdtui.sim.npus import SimPlatform
 from pdtui.sim.topology_file import TopologyFile
 from tests.engines.failures import Failure
 from tests.engines.requests import LONGEST, MODEL
-from tests.engines.server import Server, free_ports
+from tests.engines.server import Server
+from tests.support.ports import free_ports
 from tests.support.real_vllm import RealVllm
 
 SYSTEM_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import http.client
 import os
-import random
 import signal
 import socket
 import subprocess
@@ -198,23 +197,3 @@ def _sockets_of(pid: int) -> Iterator[str]:
                 target = str(entry.readlink())
                 if target.startswith("socket:["):
                     yield target[8:-1]
-
-
-_GIVEN: set[int] = set()
-
-
-def free_ports(count: int) -> list[int]:
-    """Return ports of the loopback that nobody has and that nobody will get by asking for any.
-
-    A server binds them seconds later: they are below those that the kernel gives to clients.
-    """
-    found: list[int] = []
-    while len(found) < count:
-        port = random.randrange(20000, 32000)
-        if port in _GIVEN:
-            continue
-        with contextlib.suppress(OSError):
-            socket.create_server(("127.0.0.1", port)).close()
-            _GIVEN.add(port)
-            found.append(port)
-    return found

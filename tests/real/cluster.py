@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import socket
 import subprocess
 import sys
 import time
@@ -17,9 +16,9 @@ from urllib import request
 import yaml
 
 from tests.acceptance.served import user_env
+from tests.support.ports import free_port, free_run
 from tests.support.processes import Process, living
 from tests.support.real_vllm import RealVllm
-from tests.support.sshd import free_port
 
 T = TypeVar("T")
 
@@ -107,27 +106,6 @@ class RealCluster:
             if probe(found):
                 return found
             assert time.monotonic() < deadline, found
-
-
-def free_ports(count: int) -> list[int]:
-    """Return ports that are free on loopback now, all different."""
-    ports: set[int] = set()
-    while len(ports) < count:
-        ports.add(free_port())
-    return sorted(ports)
-
-
-def free_run(count: int) -> int:
-    """Return the first of `count` free ports in a row: a group's ranks count up from its first."""
-    while True:
-        first = free_port()
-        if first + count < 65536 and all(_is_free(first + n) for n in range(1, count)):
-            return first
-
-
-def _is_free(port: int) -> bool:
-    with socket.socket() as probe:
-        return probe.connect_ex(("127.0.0.1", port)) != 0
 
 
 def make_cluster(

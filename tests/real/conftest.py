@@ -17,8 +17,8 @@ import pytest
 from tests.real.cluster import START, RealCluster, answer, eventually, make_cluster, text_of
 from tests.real.prompts import PROMPTS
 from tests.real.watch import StageWatch
+from tests.support.ports import free_port
 from tests.support.real_vllm import RealVllm, real_vllm
-from tests.support.sshd import free_port
 
 LEASE = 15
 """Seconds that P keeps blocks for D here; with vLLM's own 30 the tests would only wait longer."""

@@ -24,7 +24,7 @@ from pdtui.topology.model import Flow, Model, Node, Runtime, Safety, SshOptions,
 from tests.remote.memory import MemoryTransport
 from tests.remote.simulated_ssh import simulated_ssh
 from tests.support.manual_clock import ManualClock, settle
-from tests.support.sshd import free_port
+from tests.support.ports import free_port
 from tests.support.waiting import eventually
 
 

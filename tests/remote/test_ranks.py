@@ -19,7 +19,7 @@ from pdtui.remote.client import AgentClient
 from pdtui.remote.messages.commands import Command
 from pdtui.remote.messages.ranks import ProcessState, RankRecord
 from tests.remote.conftest import Connect, carriers, spec
-from tests.support.sshd import free_port
+from tests.support.ports import free_port
 from tests.support.waiting import eventually
 
 

@@ -24,8 +24,8 @@ from pdtui.remote.client import AgentClient
 from pdtui.remote.messages.commands import Command
 from pdtui.remote.messages.ranks import ProcessState, RankRecord, RankSpec
 from pdtui.remote.transports.local import LocalTransport
+from tests.support.ports import free_port
 from tests.support.processes import Process, carrying
-from tests.support.sshd import free_port
 from tests.support.waiting import eventually
 
 SEQUENCES = 40

@@ -8,7 +8,6 @@ import os
 import re
 import shutil
 import signal
-import socket
 import subprocess
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager, suppress
@@ -18,6 +17,7 @@ from pathlib import Path
 import pytest
 
 from pdtui.topology.model import SshOptions
+from tests.support.ports import free_port
 from tests.support.waiting import eventually
 
 PRIVSEP = Path("/run/sshd")
@@ -43,13 +43,6 @@ def make_key(path: Path, *, passphrase: str = "") -> Path:
         capture_output=True,
     )
     return path
-
-
-def free_port() -> int:
-    """Return a port that is free on loopback now."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 @dataclass
