@@ -92,8 +92,8 @@ async def test_progress_shows_who_has_arrived_where_and_what_each_operation_says
             snapshot = with_rank(snapshot, rank, stage=stage, **changes)
         screen.fleet.publish(with_operation(snapshot))
         await screen.pilot.pause()
-        assert "p progress" in screen.lines()[-1]
-        await screen.press("p")
+        assert "P progress" in screen.lines()[-1]
+        await screen.press("P")
         text = screen.text
         assert "[progress]" in text
         assert "decode  30 of 32 ready" in text

@@ -252,7 +252,7 @@ ACTIONS: tuple[Action, ...] = (
     Action("metrics", ("m",), "look", "screen", _needs_rank("metrics"), footer=13),
     Action("reasons", ("i",), "look", "screen", _reasons, footer=14),
     Action("events", ("E",), "look", "screen"),
-    Action("progress", ("p",), "look", "screen", _progress, footer=6),
+    Action("progress", ("P",), "look", "screen", _progress, footer=6),
     Action("mode", ("v",), "look", "screen"),
     Action("zoom", ("z",), "look", "screen"),
     Action("next_tab", ("right_square_bracket",), "look", "screen", key_label="]"),
