@@ -6,8 +6,8 @@ from collections.abc import Callable, Sequence
 
 from pdtui.cli.live import clock_time
 from pdtui.cli.output import columns
+from pdtui.fleet.rank_words import exit_words
 from pdtui.fleet.snapshot import WRONG_STATES, RankMetrics, RankState, RankStatus
-from pdtui.fleet.store import exit_words
 from pdtui.text import width as cells
 from pdtui.topology.model import Role
 

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 
 from pdtui.fleet.groups import RENDEZVOUS, SERVES, how_far
 from pdtui.fleet.headline import clock_time
+from pdtui.fleet.rank_words import describe_state
 from pdtui.fleet.snapshot import RankState, RankStatus
-from pdtui.fleet.store import describe_state
 from pdtui.readings.vllm_log import stage_step
 
 READY = "ready"

@@ -15,8 +15,8 @@ from dataclasses import dataclass
 from pdtui.errors import RemoteError
 from pdtui.fleet.crew import Crew
 from pdtui.fleet.headline import clock_time
+from pdtui.fleet.rank_words import exit_words
 from pdtui.fleet.snapshot import BROKEN_STATES
-from pdtui.fleet.store import exit_words
 from pdtui.readings.commands import QUERIES, Query, argv_of
 from pdtui.remote.interface import NodeAgent
 from pdtui.remote.messages.commands import Command

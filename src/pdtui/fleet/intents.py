@@ -80,6 +80,24 @@ Intent = StartRanks | StopRanks | RestartRanks
 
 
 @dataclass(frozen=True, slots=True)
+class Acknowledge:
+    """Tell a trouble no longer for a while: it is known."""
+
+    key: str
+    """As in `snapshot.Acknowledgement`."""
+    reason: str
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class Unacknowledge:
+    """Tell a trouble again."""
+
+    key: str
+    """Of the acknowledgement, as it was given."""
+
+
+@dataclass(frozen=True, slots=True)
 class Blocker:
     """Something that stands against a start."""
 

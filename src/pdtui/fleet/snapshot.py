@@ -6,6 +6,7 @@ may compare with `is`. Times are wall-clock seconds since the epoch and say when
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Literal
@@ -385,6 +386,32 @@ class LeaseStatus:
 
 
 @dataclass(frozen=True, slots=True)
+class Acknowledgement:
+    """A trouble that an operator knows of: it is shown as such, and no longer told until `expires`."""
+
+    key: str
+    """`node3/9:link-down` (subject and id of a reason, check, alarm or state); `node3/*:flapping` for all NPUs."""
+    reason: str
+    """Typed by the operator."""
+    by: str
+    at: float
+    expires: float
+
+    def covers(self, key: str) -> bool:
+        """Return whether it is about a trouble of this key."""
+        if self.key == key:
+            return True
+        subject, _, known = self.key.rpartition(":")
+        found, _, trouble = key.rpartition(":")
+        return subject.endswith("/*") and known == trouble and found.rpartition("/")[0] == subject[:-2]
+
+
+def acknowledgement(known: Iterable[Acknowledgement], key: str) -> Acknowledgement | None:
+    """Return what covers a key, the acknowledgement of just this one first."""
+    return min((one for one in known if one.covers(key)), key=lambda one: one.key != key, default=None)
+
+
+@dataclass(frozen=True, slots=True)
 class Event:
     """Something that happened, newest last."""
 
@@ -442,6 +469,12 @@ class Snapshot:
     """The first error of the changed file, because of which no command would load it: `line 12: ...`."""
     file_removed: bool = False
     """There is no topology file on disk any more."""
+    acknowledgements: tuple[Acknowledgement, ...] = ()
+    """Those in force, over all nodes."""
+
+    def acknowledged(self, key: str) -> Acknowledgement | None:
+        """Return why a trouble is no longer told, the acknowledgement of just this one first; None: it is told."""
+        return acknowledgement(self.acknowledgements, key)
 
     def node(self, name: str) -> NodeStatus | None:
         """Return a node by name."""

@@ -9,9 +9,9 @@ from pdtui.fleet.crew import Crew
 from pdtui.fleet.headline import clock_time
 from pdtui.fleet.launching import NODE_PATIENCE, RUNS, STARTING, Launching
 from pdtui.fleet.operations import Operation
+from pdtui.fleet.rank_words import exit_words
 from pdtui.fleet.scope import duration
 from pdtui.fleet.snapshot import RankState, RankStatus
-from pdtui.fleet.store import exit_words
 from pdtui.fleet.targets import in_short
 from pdtui.fleet.waiting import first_of
 from pdtui.fleet.warming import WarmingUp

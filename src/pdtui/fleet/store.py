@@ -17,6 +17,7 @@ from pdtui.fleet.alarms import ended_words
 from pdtui.fleet.groups import group_statuses
 from pdtui.fleet.headline import file_trouble, journal_trouble, make_headline
 from pdtui.fleet.leases import lease_words, merged
+from pdtui.fleet.rank_words import describe_state
 from pdtui.fleet.serving import serving_status
 from pdtui.fleet.snapshot import (
     WRONG_STATES,
@@ -307,25 +308,6 @@ def blank_rank(rank: RankPlan, since: float = 0.0) -> RankStatus:
         state=RankState.UNKNOWN,
         since=since,
     )
-
-
-def describe_state(rank: RankStatus) -> str:
-    """Return a rank's state in a few words: `failed: exit 1: HCCL connect timeout`."""
-    parts = [str(rank.state)]
-    if rank.state is RankState.FAILED and rank.exit_status is not None:
-        parts.append(exit_words(rank.exit_status))
-    if rank.state is RankState.UNHEALTHY and rank.health:
-        parts.append(f"/health {rank.health}")
-    if rank.state is RankState.UNMANAGED and rank.pid is not None:
-        parts.append(f"pid {rank.pid} on port {rank.api_port}")
-    if rank.diagnosis is not None and rank.diagnosis.summary:
-        parts.append(rank.diagnosis.summary)
-    return ": ".join(parts)
-
-
-def exit_words(status: int) -> str:
-    """Return `exit 1` or `signal 9`."""
-    return f"signal {-status}" if status < 0 else f"exit {status}"
 
 
 def _severity(state: RankState) -> Severity:
