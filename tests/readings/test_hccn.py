@@ -68,10 +68,12 @@ def test_neighbours_of_the_link() -> None:
     assert hccn.read_gateway(answered("hccn_gateway.a2.txt")).value == hccn.Gateway("10.12.165.1", "eth0")
     assert hccn.read_netdetect(answered("hccn_netdetect.a2.txt")).value == hccn.NetDetect("10.12.165.1")
     assert hccn.read_netdetect(said("netdetect addr: 0.0.0.0")).value == hccn.NetDetect("")
-    assert hccn.read_tls(answered("hccn_tls_switch.doc.txt")).value == hccn.Tls(False, True, 0)
+    assert hccn.read_tls(answered("hccn_tls_switch.doc.txt")).value == hccn.Tls(False, True, 60, None, (), 0)
     old = answered("hccn_tls_switch_old_no_preconfigured.txt")
-    assert hccn.read_tls(old).value == hccn.Tls(False, None, 0)
-    assert hccn.read_tls(answered("hccn_tls_full.a5.doc.txt")).value == hccn.Tls(False, False, 1)
+    assert hccn.read_tls(old).value == hccn.Tls(False, None, 60, None, (), 0)
+    full = hccn.read_tls(answered("hccn_tls_full.a5.doc.txt")).value
+    assert full is not None
+    assert full.expiration == 1
     lldp = hccn.read_lldp(answered("hccn_lldp_elided.a2.txt"))
     assert lldp.value is not None
     assert lldp.value.interface == "400GE1/1/20:2"
@@ -80,7 +82,7 @@ def test_neighbours_of_the_link() -> None:
 def test_an_expired_certificate_is_reported_on_stderr() -> None:
     line = "dev_id:0, tls switch[1](0:disable, 1:enable), tls alarm time threshold[60]days"
     late = "tls expiration status[2](0:normal, 1:near expiration, 2:has expired)"
-    assert hccn.read_tls(said(line, late)).value == hccn.Tls(True, None, 2)
+    assert hccn.read_tls(said(line, late)).value == hccn.Tls(True, None, 60, 2, (), 0)
 
 
 @pytest.mark.parametrize("path", sorted((DATA / "hccn").glob("hccn_link_stat*a[123]*.txt")), ids=lambda p: p.name)

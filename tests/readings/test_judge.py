@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import TypeVar
 
 import pytest
 
@@ -11,6 +12,8 @@ from pdtui.readings.npu_smi import Table, read_table
 from pdtui.readings.verdict import Verdict
 from pdtui.topology.model import Platform
 from tests.readings.samples import said, sample
+
+T = TypeVar("T")
 
 NOW = 1000.0
 A3 = sample("npu_smi_info_16chips_idle.a3.txt").decode()
@@ -24,8 +27,8 @@ def table(text: str = A3, at: float = NOW - 5) -> Observed[Table]:
     return empty.then(read_table(said(text, at=at, command="npu-smi info")))
 
 
-def seen(reading: Reading[hccn.T]) -> Observed[hccn.T]:
-    empty: Observed[hccn.T] = Observed()
+def seen(reading: Reading[T]) -> Observed[T]:
+    empty: Observed[T] = Observed()
     return empty.then(reading)
 
 

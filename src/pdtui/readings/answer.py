@@ -34,6 +34,8 @@ class Failure(StrEnum):
     NOT_CONFIGURED = "not_configured"
     PERMISSION = "permission"
     NO_DEVICE = "no_device"
+    MISSING = "missing"
+    """A file is not there."""
     ERROR = "error"
     EMPTY = "empty"
     UNREADABLE = "unreadable"

@@ -19,6 +19,7 @@ _WORDS: Mapping[Failure, str] = {
     Failure.NOT_CONFIGURED: "not configured",
     Failure.PERMISSION: "no permission",
     Failure.NO_DEVICE: "no such device",
+    Failure.MISSING: "the file is not there",
     Failure.ERROR: "the tool failed",
     Failure.EMPTY: "an empty answer",
     Failure.UNREADABLE: "an answer that cannot be read",
