@@ -1,0 +1,30 @@
+"""Which reader understands the answer to a query."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from pdtui.readings import hccn
+from pdtui.readings.answer import Answer, Reading
+from pdtui.readings.commands import Query
+from pdtui.readings.npu_smi import read_table
+
+Reader = Callable[[Answer], Reading[Any]]
+
+READERS: Mapping[Query, Reader] = {
+    Query.TABLE: read_table,
+    Query.LINK: hccn.read_link,
+    Query.NET_HEALTH: hccn.read_net_health,
+    Query.VNIC: hccn.read_vnic,
+    Query.IP: hccn.read_ip,
+    Query.GATEWAY: hccn.read_gateway,
+    Query.NETDETECT: hccn.read_netdetect,
+    Query.LLDP: hccn.read_lldp,
+    Query.TLS: hccn.read_tls,
+    Query.LINK_STAT: hccn.read_link_stat,
+}
+"""Every query has one."""
+
+OF_NODE = frozenset({Query.TABLE})
+"""Queries that are asked of the node, not of a device."""

@@ -1,0 +1,176 @@
+"""Runs a preflight: all nodes at once, then what goes between them, and judges as the answers come in."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Mapping, Sequence
+from functools import partial
+
+from pdtui.clock import Clock
+from pdtui.errors import AgentError, AgentLost
+from pdtui.fleet.polling import closing
+from pdtui.fleet.preflight.check import Check, NodeView, Survey, barrier
+from pdtui.fleet.preflight.events import AcrossProgress, Began, Ended, NodeEnded, NodeProgress, PreflightEvent
+from pdtui.fleet.preflight.facts import NodeFacts
+from pdtui.fleet.preflight.gathering import Gathering, Limits, all_of
+from pdtui.fleet.preflight.outcome import Outcome, Result
+from pdtui.fleet.preflight.probes import NO_ANSWER, Everywhere, Probe, probe_of
+from pdtui.fleet.preflight.report import PreflightReport
+from pdtui.readings.answer import Failure, Reading
+from pdtui.readings.commands import QUERIES, Query
+from pdtui.remote.interface import NodeLink
+from pdtui.topology.model import Topology
+from pdtui.topology.plan import Plan
+
+
+class Preflight:
+    """One run over some nodes. `async for event in Preflight(...).run()`; leaving early ends what is out."""
+
+    def __init__(
+        self,
+        topology: Topology,
+        plan: Plan,
+        links: Mapping[str, NodeLink],
+        checks: Sequence[Check],
+        *,
+        clock: Clock,
+        by: str,
+        limits: Limits | None = None,
+    ) -> None:
+        """Prepare to ask the nodes of these links whatever the checks need."""
+        self._topology = topology
+        self._plan = plan
+        self._clock = clock
+        self._by = by
+        self._limits = limits or Limits()
+        self._skipped = {one.id: words for one in checks if (words := _inapplicable(one, topology))}
+        self._checks = [one for one in checks if one.id not in self._skipped]
+        self._all = tuple(checks)
+        needs = list(dict.fromkeys(need for one in self._checks for need in one.needs))
+        self._across = [found for need in needs if (found := probe_of(need)) is not None and found.across]
+        needs += [need for one in self._across for need in one.needs if need not in needs]
+        self._events: asyncio.Queue[PreflightEvent | None] = asyncio.Queue()
+        self._gatherings = {
+            name: Gathering(link, topology, plan, clock, self._limits, needs, partial(self._progress, name))
+            for name, link in links.items()
+        }
+        self._results: list[Result] = []
+        self._began = clock.wall()
+
+    async def run(self) -> AsyncIterator[PreflightEvent]:
+        """Yield what happens; the last event carries the report."""
+        self._began = self._clock.wall()
+        yield Began(tuple(self._gatherings), tuple(one.id for one in self._all), self._began)
+        work = asyncio.create_task(self._work(), name="preflight")
+        work.add_done_callback(lambda _: self._events.put_nowait(None))
+        try:
+            while (event := await self._events.get()) is not None:
+                yield event
+            await work
+        finally:
+            work.cancel()
+            await asyncio.gather(work, return_exceptions=True)
+        yield Ended(self.report)
+
+    @property
+    def report(self) -> PreflightReport:
+        """What is known by now."""
+        order = {one.id: index for index, one in enumerate(self._all)}
+        return PreflightReport(
+            cluster=self._topology.name,
+            digest=self._topology.digest,
+            by=self._by,
+            began=self._began,
+            ended=self._clock.wall(),
+            nodes=tuple(self._gatherings),
+            checks=tuple(one.id for one in self._all),
+            results=tuple(sorted(self._results, key=lambda result: order[result.check])),
+        )
+
+    async def _work(self) -> None:
+        for one in self._all:
+            if because := self._skipped.get(one.id):
+                self._results.append(Result(one.id, "cluster", Outcome.NA, "", because=because))
+        await all_of([self._node(gathering) for gathering in self._gatherings.values()])
+        for index, probe in enumerate(self._across):
+            self._events.put_nowait(AcrossProgress(probe.id, index, len(self._across)))
+            await self._ask_across(probe)
+        facts = {name: gathering.facts for name, gathering in self._gatherings.items()}
+        for one in self._checks:
+            if one.scope == "cluster":
+                self._results += self._judge_cluster(one, facts)
+            elif self._is_late(one):
+                for found in facts.values():
+                    self._results += self._judge_node(one, found)
+
+    async def _node(self, gathering: Gathering) -> None:
+        await gathering.gather()
+        facts = gathering.facts
+        results: list[Result] = []
+        for one in self._checks:
+            if one.scope == "node" and not self._is_late(one):
+                results += self._judge_node(one, facts)
+        self._results += results
+        self._events.put_nowait(NodeEnded(gathering.name, tuple(results)))
+
+    def _is_late(self, one: Check) -> bool:
+        """Whether a check needs what goes between nodes."""
+        return any(found.id in one.needs for found in self._across)
+
+    def _judge_node(self, one: Check, facts: NodeFacts) -> Sequence[Result]:
+        if because := barrier(one, facts):
+            return [Result(one.id, facts.node, Outcome.NOT_RUN, "", because=because)]
+        node = self._topology.nodes[facts.node]
+        return list(one.body(NodeView(one, self._topology, self._plan, node, facts, self._clock.wall())))
+
+    def _judge_cluster(self, one: Check, facts: Mapping[str, NodeFacts]) -> Sequence[Result]:
+        apart = [
+            Result(one.id, name, Outcome.NOT_RUN, "", because=because)
+            for name, found in facts.items()
+            if (because := barrier(one, found))
+        ]
+        survey = Survey(one, self._topology, self._plan, facts, self._clock.wall())
+        return [*one.body(survey), *apart] if len(apart) < len(facts) else apart
+
+    async def _ask_across(self, probe: Probe) -> None:
+        """Run one cluster probe over the nodes that are reached."""
+        everywhere = self._everywhere()
+        if probe.across is None or not everywhere.host:
+            return
+        try:
+            async with self._clock.timeout(probe.limit), closing(probe.across(everywhere)) as found:
+                async for node, item, reading in found:
+                    self._gatherings[node].readings[(probe.id, item)] = reading
+        except TimeoutError:
+            self._miss(probe, f"{NO_ANSWER} within {probe.limit:g} s", Failure.TIMEOUT)
+        except (AgentError, AgentLost) as error:
+            self._miss(probe, error.message, Failure.ERROR)
+
+    def _miss(self, probe: Probe, why: str, failure: Failure) -> None:
+        for gathering in self._gatherings.values():
+            gathering.missing[probe.id] = Reading(probe.id, self._clock.wall(), why, failure=failure)
+
+    def _everywhere(self) -> Everywhere:
+        host, ranks = {}, {}
+        for name, gathering in self._gatherings.items():
+            if (agent := gathering.link.host_agent) is not None:
+                host[name] = gathering.asking(agent)
+            if (agent := gathering.link.rank_agent) is not None:
+                ranks[name] = gathering.asking(agent)
+        facts = {name: gathering.facts for name, gathering in self._gatherings.items()}
+        return Everywhere(self._topology, self._plan, facts, host, ranks, self._clock)
+
+    def _progress(self, name: str) -> None:
+        gathering = self._gatherings[name]
+        words, since = next(iter(gathering.out.items()), ("", 0.0))
+        self._events.put_nowait(NodeProgress(name, gathering.done, gathering.total, words, since))
+
+
+def _inapplicable(one: Check, topology: Topology) -> str:
+    """Return why a check makes no sense for a file, or nothing."""
+    if topology.platform not in one.platforms:
+        return f"not on {topology.platform}" if topology.has_npus else "there are no NPUs"
+    lacking = [
+        need for need in one.needs if probe_of(need) is None and Query(need) not in QUERIES[topology.platform]
+    ]
+    return f"{topology.platform} has no {lacking[0]}" if lacking else ""

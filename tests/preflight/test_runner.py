@@ -1,0 +1,58 @@
+"""The preflight engine over nodes in memory: who is asked, what is said of whom, and how it ends."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from pdtui.fleet.preflight import checks
+from pdtui.fleet.preflight.check import chosen
+from pdtui.fleet.preflight.events import Began, Ended, NodeEnded
+from pdtui.fleet.preflight.outcome import Outcome
+from pdtui.fleet.preflight.runner import Preflight
+from tests.fleet.cluster import Cluster
+
+
+async def run(cluster: Cluster, *only: str) -> list[object]:
+    """Run a preflight over connected memory nodes and return its events."""
+    checks.load()
+    links = {name: node.link() for name, node in cluster.nodes.items()}
+    for link in links.values():
+        link.refresh()
+    preflight = Preflight(cluster.topology, cluster.plan, links, chosen(only), clock=cluster.clock, by="ann@desk")
+
+    async def collect() -> list[object]:
+        return [event async for event in preflight.run()]
+
+    return await cluster.drive(collect())
+
+
+async def test_a_node_that_is_not_reached_fails_one_check_and_the_others_say_why(tmp_path: Path) -> None:
+    cluster = Cluster(tmp_path)
+    cluster.nodes["node3"].reachable = False
+    events = await run(cluster, "ssh", "clock")
+    first, last = events[0], events[-1]
+    assert isinstance(first, Began)
+    assert first.checks == ("ssh", "clock")
+    assert {event.node for event in events if isinstance(event, NodeEnded)} == set(cluster.nodes)
+    assert isinstance(last, Ended)
+    found = {(result.check, result.subject): result for result in last.report.results}
+    assert found["ssh", "node1"].outcome is Outcome.PASS
+    assert found["ssh", "node3"].outcome is Outcome.FAIL
+    assert "unreachable" in found["ssh", "node3"].summary
+    assert found["clock", "cluster"].outcome is Outcome.PASS
+    assert found["clock", "node3"].outcome is Outcome.NOT_RUN
+    assert "node3 is not reached" in found["clock", "node3"].because
+    assert not last.report.good()
+
+
+async def test_a_clock_that_differs_is_named_and_the_rest_agrees(tmp_path: Path) -> None:
+    cluster = Cluster(tmp_path)
+    for name, skew in (("node1", 90.0), ("node2", 90.2), ("node3", 90.1), ("node4", 210.0)):
+        cluster.nodes[name].skew = skew
+    last = (await run(cluster, "clock"))[-1]
+    assert isinstance(last, Ended)
+    found = {result.subject: result for result in last.report.results}
+    assert found["node4"].outcome is Outcome.FAIL
+    assert "ahead of the other nodes" in found["node4"].summary
+    assert "3 nodes within" in found["cluster"].summary
+    assert "ahead of this machine" in found["cluster"].summary
