@@ -12,24 +12,26 @@ from dataclasses import dataclass
 from typing import Generic, TypeVar
 
 from pdtui.readings.answer import Failure, Reading
+from pdtui.readings.assess import (
+    Assessment,
+    Place,
+    assess_chip,
+    assess_failure,
+    assess_link,
+    assess_net_health,
+    assess_vnic,
+    finding,
+    place_of,
+)
 from pdtui.readings.hccn import Address, Link, NetDetect, NetHealth, Vnic
 from pdtui.readings.npu_smi import Chip, Table
-from pdtui.readings.verdict import Reason, Verdict
-from pdtui.readings.words import REMEDIES, failure_words
+from pdtui.readings.verdict import SEVERITY, Reason, Verdict
 from pdtui.topology.model import Platform
 
 T = TypeVar("T")
 
 HOT_C = 85.0
 """Above this for two readings in a row a chip throttles (field guides' figure)."""
-
-_SEVERITY = {
-    Verdict.NA: 0,
-    Verdict.HEALTHY: 1,
-    Verdict.DEGRADED: 2,
-    Verdict.UNKNOWN: 3,
-    Verdict.FAILED: 4,
-}
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,24 +116,26 @@ def roce_plane(readings: Mapping[int, NpuReadings]) -> RocePlane:
 class _Case:
     """Collects reasons and the age of what they rest on."""
 
-    def __init__(self, now: float) -> None:
+    def __init__(self, platform: Platform, now: float) -> None:
+        self.platform: Platform = platform
         self.now = now
         self.reasons: list[Reason] = []
         self.healthy = False
         self.times: list[float] = []
 
-    def add(
-        self, verdict: Verdict, summary: str, reading: Reading[T] | None, remedy: str = "", raw: str = ""
-    ) -> None:
-        """Take one finding; healthy and n/a leave no reason behind."""
+    def add(self, told: Assessment, reading: Reading[T] | None) -> None:
+        """Take one assessment; healthy and n/a leave no reason behind."""
         if reading is not None:
             self.times.append(reading.at)
-        if verdict is Verdict.HEALTHY:
+        if told.verdict is Verdict.HEALTHY:
             self.healthy = True
-        elif verdict is not Verdict.NA:
-            at, command = (reading.at, reading.command) if reading else (None, "")
-            raw = raw or (reading.raw if reading else "")
-            self.reasons.append(Reason(verdict, summary, command, raw, at, remedy))
+        elif told.verdict is not Verdict.NA:
+            at, command, raw = (reading.at, reading.command, reading.raw) if reading else (None, "", "")
+            self.reasons.append(
+                Reason(
+                    told.verdict, told.summary, command, told.raw or raw, at, told.remedy, told.id, told.meaning
+                )
+            )
 
     def current(self, name: str, observed: Observed[T], max_age: float) -> T | None:
         """Return the value that may be judged; without one the reason why is noted.
@@ -141,105 +145,56 @@ class _Case:
         latest, good = observed.latest, observed.good
         if resting := good or latest:
             self.times.append(resting.at)
+        slug = name.replace(" ", "-")
         if latest is None:
-            self.add(Verdict.UNKNOWN, f"{name}: not asked yet", None)
+            self.add(finding(f"not-asked-{slug}", f"{name}: not asked yet"), None)
             return None
-        if latest.failure is not None and latest.failure is not Failure.BUSY:
-            self.add(Verdict.UNKNOWN, f"{name}: {failure_words(latest)}", latest, REMEDIES.get(latest.failure, ""))
-            return None
-        if good is None or good.value is None:
-            self.add(Verdict.UNKNOWN, f"{name}: {failure_words(latest)}", latest, REMEDIES[Failure.BUSY])
+        busy = latest.failure is Failure.BUSY
+        if (latest.failure is not None and not busy) or good is None or good.value is None:
+            self.add(assess_failure(name, latest), latest)
             return None
         if self.now - good.at > max_age:
-            self.add(Verdict.UNKNOWN, f"{name}: the last answer is too old", good)
+            self.add(finding(f"stale-{slug}", f"{name}: the last answer is too old"), good)
             return None
         return good.value
 
     def judgement(self) -> Judgement:
         """Return the worst finding as the verdict."""
-        reasons = tuple(sorted(self.reasons, key=lambda reason: -_SEVERITY[reason.verdict]))
+        reasons = tuple(sorted(self.reasons, key=lambda reason: -SEVERITY[reason.verdict]))
         oldest = min(self.times, default=None)
         if reasons:
             return Judgement(reasons[0].verdict, reasons, oldest)
         return Judgement(Verdict.HEALTHY if self.healthy else Verdict.NA, (), oldest)
 
 
-_HEALTH_REMEDY = (
-    "npu-smi info -t health -i {npu} -c {chip} names the error code; do not start a rank here before it is OK"
-)
-
-
-def _judge_chip(case: _Case, device: int, table: Observed[Table], ages: Ages) -> None:
+def _judge_chip(case: _Case, device: int, table: Observed[Table], ages: Ages, place: Place) -> None:
     value = case.current("npu-smi", table, ages.table)
     reading = table.good
     if value is None or reading is None:
         return
     chip = value.of(device)
-    if chip is None:
-        _judge_missing(case, value, reading)
-        return
-    word = chip.health
-    remedy = _HEALTH_REMEDY.format(npu=chip.npu, chip=chip.chip)
-    if word == "OK":
-        case.add(Verdict.HEALTHY, "", reading)
-    elif word == "Warning":
-        case.add(Verdict.DEGRADED, "npu-smi health Warning (minor fault)", reading, remedy, chip.rows)
-    elif word in ("Alarm", "Critical"):
-        case.add(Verdict.FAILED, f"npu-smi health {word}", reading, remedy, chip.rows)
+    if chip is not None:
+        case.add(assess_chip(chip, case.platform), reading)
+        _judge_heat(case, chip, table)
+    elif value.complete:
+        case.add(finding("npu-missing", "not in npu-smi's table", place), reading)
     else:
-        summary = f"npu-smi health {word}" if word else "npu-smi health is blank"
-        case.add(Verdict.UNKNOWN, summary, reading, remedy, chip.rows)
-    _judge_heat(case, chip, table)
-
-
-def _judge_missing(case: _Case, table: Table, reading: Reading[Table]) -> None:
-    if table.complete:
-        remedy = (
-            "the chip dropped off the bus or is held by a VM: dmesg, lspci -n | grep 19e5, then the server's BMC"
-        )
-        case.add(Verdict.FAILED, "not in npu-smi's table", reading, remedy)
-    else:
-        case.add(Verdict.UNKNOWN, "npu-smi's table is cut, this NPU is not in what came", reading)
+        case.add(finding("npu-unseen", "npu-smi's table is cut, this NPU is not in what came", place), reading)
 
 
 def _judge_heat(case: _Case, chip: Chip, table: Observed[Table]) -> None:
     before = table.before.value.of(chip.device) if table.before and table.before.value else None
     degrees, earlier = chip.temperature_c, before.temperature_c if before else None
     if degrees is not None and earlier is not None and min(degrees, earlier) > HOT_C:
-        remedy = "it throttles: check fans and inlet temperature"
-        case.add(Verdict.DEGRADED, f"{degrees:.0f} °C, above {HOT_C:.0f} °C", table.good, remedy, chip.rows)
+        place = Place(str(chip.device), str(chip.npu), str(chip.chip))
+        words = f"{degrees:.0f} °C, above {HOT_C:.0f} °C"
+        case.add(finding("hot", words, place, raw=chip.rows), table.good)
 
 
-def _judge_vnic(case: _Case, readings: NpuReadings, ages: Ages, *, optional: bool) -> None:
-    if optional and (readings.vnic.latest is None or _absent(readings.vnic)):
-        return
+def _judge_vnic(case: _Case, readings: NpuReadings, ages: Ages, place: Place) -> None:
     vnic = case.current("vnic", readings.vnic, ages.network)
-    if vnic is None:
-        return
-    if vnic.status == "DOWN":
-        remedy = "the HCCS plane of this NPU is down: compare with its neighbour chip, then the super pod's switch"
-        case.add(Verdict.FAILED, "vnic link DOWN", readings.vnic.good, remedy)
-    elif not vnic.address:
-        case.add(Verdict.DEGRADED, "vnic UP but without an address", readings.vnic.good)
-    else:
-        case.add(Verdict.HEALTHY, "", readings.vnic.good)
-
-
-_LINK_REMEDY = "check the cable, the optical module and the switch port (hccn_tool -lldp names the port)"
-
-_HEALTH_WORDS: Mapping[str, tuple[Verdict, str]] = {
-    "success": (Verdict.HEALTHY, ""),
-    "socket fail": (Verdict.FAILED, "the probe could not open its socket"),
-    "socket failed": (Verdict.FAILED, "the probe could not open its socket"),
-    "receive timeout": (Verdict.FAILED, "the detect address does not answer"),
-    "unreachable": (Verdict.FAILED, "the detect address is unreachable"),
-    "time exceeded": (Verdict.FAILED, "sending the probe takes too long"),
-    "fault": (Verdict.FAILED, "the probe cannot be sent; typical right after a link went down"),
-    "init": (Verdict.DEGRADED, "no probe result: no detect address is set, or it was just set"),
-    "thread error": (Verdict.UNKNOWN, "the probe does not run"),
-    "detect ip set": (Verdict.DEGRADED, "the detect address is being set"),
-}
-"""Words of `-net_health` with the link UP; anything else is unknown."""
+    if vnic is not None:
+        case.add(assess_vnic(vnic, case.platform, place), readings.vnic.good)
 
 
 def _in_vnic_range(netdetect: NetDetect | None) -> bool:
@@ -251,38 +206,32 @@ def _in_vnic_range(netdetect: NetDetect | None) -> bool:
     return address is not None and address in ipaddress.IPv4Network("192.168.0.0/21")
 
 
-def _judge_roce(case: _Case, platform: Platform, readings: NpuReadings, plane: RocePlane, ages: Ages) -> None:
-    if plane.deployed is False or (platform == "a3" and _absent(readings.link)):
+def _judge_roce(case: _Case, readings: NpuReadings, plane: RocePlane, ages: Ages, place: Place) -> None:
+    if plane.deployed is False or (case.platform == "a3" and _absent(readings.link)):
         return
     link = case.current("link", readings.link, ages.network)
-    if link is not None and link.status == "DOWN":
-        _judge_link_down(case, platform, readings, plane)
-    elif link is not None:
-        case.add(Verdict.HEALTHY, "", readings.link.good)
+    if link is not None:
+        case.add(link_in_plane(link, case.platform, plane, place), readings.link.good)
     health = case.current("net health", readings.net_health, ages.network)
     if health is None or link is None or link.status == "DOWN":
         return
-    verdict, words = _HEALTH_WORDS.get(health.word.lower(), (Verdict.UNKNOWN, "a word that is not known"))
+    told = assess_net_health(health, case.platform, place)
     netdetect = readings.netdetect.good.value if readings.netdetect.good else None
-    if health.word.lower() == "receive timeout" and platform == "a3" and _in_vnic_range(netdetect):
-        verdict, words = Verdict.DEGRADED, "the detect address lies in the vNIC range, where nobody answers"
-    case.add(
-        verdict,
-        f"net health {health.word}: {words}",
-        readings.net_health.good,
-        "hccn_tool -netdetect -g shows what it probes: normally the gateway; then the gateway and its switch",
-    )
+    if health.word.lower() == "receive timeout" and case.platform == "a3" and _in_vnic_range(netdetect):
+        words = f"net health {health.word}: the detect address lies in the vNIC range, where nobody answers"
+        told = finding("net-health-vnic", words, place)
+    case.add(told, readings.net_health.good)
 
 
-def _judge_link_down(case: _Case, platform: Platform, readings: NpuReadings, plane: RocePlane) -> None:
-    good = readings.link.good
+def link_in_plane(link: Link, platform: Platform, plane: RocePlane, place: Place) -> Assessment:
+    """Assess a RoCE port by what its whole node says of the plane."""
+    if link.status == "UP":
+        return assess_link(link, platform, place)
     if plane.any_up or platform != "a3":
-        case.add(Verdict.FAILED, "link DOWN", good, _LINK_REMEDY)
-    elif plane.deployed:
-        summary = "link DOWN on every NPU of this node though RoCE addresses are set"
-        case.add(Verdict.DEGRADED, summary, good, "not cabled, or the switch is off; HCCS is not affected")
-    else:
-        case.add(Verdict.UNKNOWN, "link DOWN, and whether RoCE is configured is not known yet", good)
+        return finding("link-down", "link DOWN", place)
+    if plane.deployed:
+        return finding("link-dark", "link DOWN on every NPU of this node though RoCE addresses are set", place)
+    return assess_link(link, platform, place)
 
 
 def judge(
@@ -297,12 +246,13 @@ def judge(
 ) -> Judgement:
     """Return the verdict on one NPU at wall time `now`."""
     limits = ages or Ages()
-    case = _Case(now)
+    case = _Case(platform, now)
+    place = place_of(device, platform)
     if readings.hanging:
-        case.add(Verdict.UNKNOWN, readings.hanging, None, REMEDIES[Failure.TIMEOUT])
-    _judge_chip(case, device, table, limits)
-    if platform in ("a3", "a5"):
-        _judge_vnic(case, readings, limits, optional=platform == "a5")
+        case.add(finding("tool-hangs", readings.hanging, place), None)
+    _judge_chip(case, device, table, limits, place)
+    if platform == "a3":
+        _judge_vnic(case, readings, limits, place)
     if platform in ("a2", "a3"):
-        _judge_roce(case, platform, readings, plane, limits)
+        _judge_roce(case, readings, plane, limits, place)
     return case.judgement()

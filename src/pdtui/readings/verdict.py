@@ -16,6 +16,16 @@ class Verdict(StrEnum):
     NA = "n/a"
 
 
+SEVERITY = {
+    Verdict.NA: 0,
+    Verdict.HEALTHY: 1,
+    Verdict.DEGRADED: 2,
+    Verdict.UNKNOWN: 3,
+    Verdict.FAILED: 4,
+}
+"""Which verdict counts when several things are said of one NPU: the highest."""
+
+
 @dataclass(frozen=True, slots=True)
 class Reason:
     """One reason for a verdict, with what it rests on."""
@@ -29,3 +39,8 @@ class Reason:
     """The cleaned answer."""
     observed_at: float | None = None
     remedy: str = ""
+    """What to do about it."""
+    id: str = ""
+    """Stable name of this kind of reason, `link-down`; each has one verdict (see `reasons`)."""
+    meaning: str = ""
+    """What it means for the NPU and the ranks on it."""
