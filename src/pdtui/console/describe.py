@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from pdtui.console.rank_order import device_list
-from pdtui.console.rows import BLANK, Row, heading, paragraphs
-from pdtui.console.staleness import shown_verdict
+from pdtui.console.rows import BLANK, Row, heading
 from pdtui.console.strings import S
 from pdtui.console.timing import clock_time, duration, elapsed
 from pdtui.fleet.snapshot import (
@@ -19,12 +18,9 @@ from pdtui.fleet.snapshot import (
     Snapshot,
 )
 from pdtui.fleet.targets import in_short
-from pdtui.readings.verdict import Verdict
 from pdtui.topology.plan import Plan, RankPlan
 from pdtui.topology.redact import redacted
 from pdtui.topology.script import command_line
-
-_VERDICT_STYLES = {Verdict.FAILED: "failed", Verdict.DEGRADED: "warning", Verdict.UNKNOWN: "unknown"}
 
 
 def _field(label: str, value: str, style: str = "text") -> list[Row]:
@@ -213,35 +209,25 @@ def foreign_words(one: ForeignProcess) -> str:
     return ", ".join(words)
 
 
-def describe_npu(node: NodeStatus, npu: NpuStatus, now: float) -> list[Row]:
-    """Return everything about an NPU: what is wrong, as its tools said it, then its values."""
-    rows = [heading(S.npu_line.format(node=node.name, npu=npu.id))]
-    if not npu.reasons:
-        words, verdict = S.verdicts[npu.verdict], shown_verdict(node, npu, now)
-        words = words if verdict is npu.verdict else S.last_state.format(state=words)
-        rows += _field(S.state, words, _VERDICT_STYLES.get(verdict, "text"))
-    for reason in npu.reasons:
-        style = _VERDICT_STYLES.get(reason.verdict, "text")
-        rows += [Row(f"{S.verdicts[reason.verdict]}: {reason.summary}", style)]
-        rows += _field(S.metric_age, at_and_age(reason.observed_at, now))
-        rows += _field(S.remedy, reason.remedy, "key_label")
-        rows += _field(S.asked, reason.command)
-        rows += [*paragraphs(reason.raw, indent=2), BLANK]
-    rows += _field(S.planned_rank, npu.rank)
-    rows += _field(S.link, npu.link or "")
-    rows += _field(S.net_health, npu.net_health or "")
-    rows += _field(S.vnic, npu.vnic or "")
-    rows += _field(S.npu_health, npu.health or "")
-    rows += _field(S.hbm, hbm_text(npu))
-    rows += _field(S.temperature, f"{npu.temperature_c:.0f} C" if npu.temperature_c is not None else "")
-    rows += _field(S.utilization, f"{npu.utilization} %" if npu.utilization is not None else "")
-    rows += _field(S.power, f"{npu.power_w:.0f} W" if npu.power_w is not None else "")
-    rows += _field(S.metric_age, at_and_age(npu.observed_at, now))
-    rows += [
-        Row(f"{pid}  {name}  {memory} MB", label=S.processes if number == 0 else " ")
+def npu_values(node: NodeStatus, npu: NpuStatus, now: float) -> list[tuple[str, str]]:
+    """Return what was read of an NPU with its labels, and when."""
+    values = [
+        (S.planned_rank, npu.rank),
+        (S.link, npu.link or ""),
+        (S.net_health, npu.net_health or ""),
+        (S.vnic, npu.vnic or ""),
+        (S.npu_health, npu.health or ""),
+        (S.hbm, hbm_text(npu)),
+        (S.temperature, f"{npu.temperature_c:.0f} C" if npu.temperature_c is not None else ""),
+        (S.utilization, f"{npu.utilization} %" if npu.utilization is not None else ""),
+        (S.power, f"{npu.power_w:.0f} W" if npu.power_w is not None else ""),
+        (S.last_polled, at_and_age(npu.observed_at, now) or S.never_polled),
+    ]
+    values += [
+        (S.processes if number == 0 else " ", f"{pid}  {name}  {memory} MB")
         for number, (pid, name, memory) in enumerate(npu.processes)
     ]
-    return rows
+    return [(label, text) for label, text in values if text]
 
 
 def hbm_text(npu: NpuStatus) -> str:
@@ -259,33 +245,6 @@ def is_lone(rank: RankStatus, group: GroupStatus | None) -> bool:
 def has_reasons(rank: RankStatus, group: GroupStatus | None) -> bool:
     """Return whether something is known to be wrong with a rank itself."""
     return rank.diagnosis is not None or bool(rank.alarms) or is_lone(rank, group)
-
-
-def has_findings(node: NodeStatus) -> bool:
-    """Return whether something is wrong with a node as a whole, or runs there that is not of this cluster."""
-    return bool(node.error or node.tool_error or node.conditions or node.foreign or node.ownerless)
-
-
-def reasons_rows(snapshot: Snapshot, rank: RankStatus | None, node: str, npu: int | None, now: float) -> list[Row]:
-    """Return what is wrong with the selection: the rank's diagnosis, its NPUs, the node."""
-    rows: list[Row] = []
-    group = snapshot.group(rank.group) if rank is not None else None
-    if rank is not None and has_reasons(rank, group):
-        lost = group_rows(rank, group) if is_lone(rank, group) else []
-        rows += [heading(rank.id), *diagnosis_rows(rank), *alarm_rows(rank, now), *lost, BLANK]
-    status = snapshot.node(node)
-    if status is None:
-        return rows or [Row(S.nothing_selected, "dim")]
-    if has_findings(status):
-        rows += [*describe_node(status, now), BLANK]
-    chosen = next((one for one in status.npus if one.id == npu), None)
-    if chosen is not None:
-        rows += [*describe_npu(status, chosen, now), BLANK]
-    devices = rank.devices if rank is not None and rank.node == node else ()
-    for other in status.npus:
-        if other is not chosen and other.id in devices and other.reasons:
-            rows += [*describe_npu(status, other, now), BLANK]
-    return rows or [Row(S.healthy_quiet, "dim")]
 
 
 _LINE_PART = 160

@@ -39,6 +39,11 @@ def clock_time(wall: float | None, *, milliseconds: bool = False) -> str:
     return f"{text}.{int(wall * 1000) % 1000:03d}" if milliseconds else text
 
 
+def day_and_time(wall: float) -> str:
+    """Return the local day and time, `12-01 08:30`."""
+    return time.strftime("%m-%d %H:%M", time.localtime(wall))
+
+
 def count(value: float | None) -> str:
     """Return a number in at most five cells: `470`, `14.9k`, `1.2M`; `-` for None."""
     if value is None:

@@ -9,6 +9,7 @@ from typing import ClassVar
 from textual import events, on
 from textual.message import Message
 from textual.timer import Timer
+from textual.widget import Widget
 from textual.widgets import Input
 
 from pdtui.clock import Clock
@@ -30,6 +31,10 @@ _DETAIL = 44
 _LOG_DELAY = 0.2
 """The cursor must rest on a rank so long before its log is fetched."""
 AREAS: tuple[Area, ...] = ("grid", "ranks", "detail")
+
+
+_PANES: Mapping[Tab, str] = {"log": "log", "test": "test", "reasons": "findings"}
+"""The widgets that show a tab; the others are text."""
 
 
 def _nothing() -> None:
@@ -143,7 +148,7 @@ class ClusterView(PaintedScreen):
 
     def enter_area(self, area: Area) -> None:
         """Give an area the focus, and in the compact layout the screen."""
-        self.selection = replace(self.selection, area=area)
+        self._set_area(area)
         if area != "detail":
             self.set_class(False, "-zoom")
         if area == "ranks":
@@ -166,7 +171,14 @@ class ClusterView(PaintedScreen):
         elif self.selection.tab == "test":
             self.test.take_focus()
         else:
-            (self.log_view if self.selection.tab == "log" else self.text).focus()
+            self.pane.focus()
+
+    @property
+    def pane(self) -> Widget:
+        """The widget of the detail pane, but for the test's."""
+        if self.selection.tab == "log":
+            return self.log_view
+        return self.finding_list if self.selection.tab == "reasons" else self.text
 
     def on_descendant_focus(self, event: events.DescendantFocus) -> None:
         """Keep the area with a focus that the mouse moved."""
@@ -175,12 +187,17 @@ class ClusterView(PaintedScreen):
             area = "grid"
         elif event.widget is self.ranks:
             area = "ranks"
-        elif event.widget in (self.log_view, self.text) or event.widget.id == "test-prompt":
+        elif event.widget in (self.log_view, self.text, self.finding_list) or event.widget.id == "test-prompt":
             area = "detail"
         if area is not None and area != self.selection.area:
-            self.selection = replace(self.selection, area=area)
+            self._set_area(area)
             self._lay_out()
             self.paint_chrome()
+
+    def _set_area(self, area: Area) -> None:
+        self.selection = replace(self.selection, area=area)
+        if area != "detail":
+            self.npu_first = area == "grid" and self.has_npus
 
     @on(RankList.Moved)
     def _rank_moved(self) -> None:
@@ -240,7 +257,7 @@ class ClusterView(PaintedScreen):
         if tab == "test" and self.selection.tab != "test":
             self._before_test = self.selection.tab
         self.selection = replace(self.selection, tab=tab)
-        self.panes.current = tab if tab in ("log", "test") else "text"
+        self.panes.current = _PANES.get(tab, "text")
         if tab == "log":
             self._fetch_log()
             self.log_view.poll()

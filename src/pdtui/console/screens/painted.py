@@ -18,6 +18,7 @@ from pdtui.console.chrome import Title
 from pdtui.console.conduct import Severity
 from pdtui.console.history import MetricsHistory
 from pdtui.console.look import Look
+from pdtui.console.looking import findings_of
 from pdtui.console.metrics_rows import metrics_rows
 from pdtui.console.progress import lease_line, operation_lines
 from pdtui.console.progress_rows import progress_rows
@@ -26,6 +27,7 @@ from pdtui.console.rank_order import without_group
 from pdtui.console.selection import Area, Selection
 from pdtui.console.strings import S
 from pdtui.console.widgets.divider import Divider
+from pdtui.console.widgets.finding_list import FindingList
 from pdtui.console.widgets.line_view import Bar, LineView
 from pdtui.console.widgets.log_view import LogView
 from pdtui.console.widgets.node_grid import NodeGrid
@@ -79,6 +81,8 @@ class PaintedScreen(Screen[None]):
         self.history = MetricsHistory()
         self._made_for = ""
         """Tab and selection that the text pane shows."""
+        self.npu_first = False
+        """The operator looks at the grid, or came from there into the detail: an NPU's findings come first."""
 
     def compose(self) -> ComposeResult:
         """Header, headline, grid, ranks beside detail, operations, prompt, notices, footer."""
@@ -100,6 +104,7 @@ class PaintedScreen(Screen[None]):
                 with ContentSwitcher(initial="log", id="panes"):
                     yield LogView(look, self.handle, id="log")
                     yield TextView(look, id="text")
+                    yield FindingList(look, id="findings")
                     yield TestPane(look, self.handle, id="test")
         yield Bar(look, id="operations")
         yield Prompt(look, id="prompt")
@@ -113,6 +118,7 @@ class PaintedScreen(Screen[None]):
         self.ranks = self.query_one("#ranks", RankList)
         self.log_view = self.query_one("#log", LogView)
         self.text = self.query_one("#text", TextView)
+        self.finding_list = self.query_one("#findings", FindingList)
         self.test = self.query_one("#test", TestPane)
         self.panes = self.query_one("#panes", ContentSwitcher)
 
@@ -172,6 +178,13 @@ class PaintedScreen(Screen[None]):
         tab, selection, now = self.selection.tab, self.selection, self.clock.wall()
         if tab in ("log", "test"):
             return
+        made_for = f"{tab} {selection.rank} {selection.node} {selection.npu}"
+        keep = made_for == self._made_for
+        self._made_for = made_for
+        if tab == "reasons":
+            found = findings_of(self.snapshot, selection, now, npu_first=self.npu_first)
+            self.finding_list.show(found, now, keep=keep)
+            return
         rank = self.snapshot.rank(selection.rank)
         if tab == "describe":
             node = self.snapshot.node(selection.node)
@@ -182,15 +195,11 @@ class PaintedScreen(Screen[None]):
         elif tab == "metrics":
             history = self.history.of(selection.rank)
             rows = metrics_rows(rank, history, self.look.glyphs, self.text.size.width, now)
-        elif tab == "reasons":
-            rows = describe.reasons_rows(self.snapshot, rank, selection.node, selection.npu, now)
         elif tab == "progress":
             rows = progress_rows(self.snapshot, now)
         else:
             rows = describe.events_rows(self.snapshot)
-        made_for = f"{tab} {selection.rank} {selection.node} {selection.npu}"
-        self.text.show(rows, keep=made_for == self._made_for)
-        self._made_for = made_for
+        self.text.show(rows, keep=keep)
 
     def paint_chrome(self) -> None:
         """Show the lines around the areas."""
@@ -249,29 +258,16 @@ class PaintedScreen(Screen[None]):
         tab = self.selection.tab
         if tab == "test":
             subject = S.test_title.format(model=self.handle.topology.model.served_name)
-        elif tab == "reasons" and self.selection.npu is not None and not self._reasons_of_rank():
-            subject = S.npu_line.format(node=self.selection.node, npu=self.selection.npu)
-        elif tab == "reasons" and self._reasons_of_node():
-            subject = self.selection.node
+        elif tab == "reasons":
+            subject = self.finding_list.findings.title
         else:
             subject = self.selection.rank or self.selection.node
-        note = (
-            self.log_view.status() if tab == "log" and self.log_view.rank else self._range(self.text.range_shown)
-        )
+        if tab == "log" and self.log_view.rank:
+            note = self.log_view.status()
+        else:
+            note = self._range((self.finding_list if tab == "reasons" else self.text).range_shown)
         title = chrome.detail_title(subject, tab, note if tab != "test" else "")
         self._rule("detail-title", title, "detail")
-
-    def _reasons_of_rank(self) -> bool:
-        """Return whether the findings begin with why a rank is as it is; without that they are an NPU's."""
-        rank = self.snapshot.rank(self.selection.rank)
-        return self.selection.area != "grid" and rank is not None and rank.diagnosis is not None
-
-    def _reasons_of_node(self) -> bool:
-        """Return whether the findings begin with what is wrong with the node."""
-        rank, node = self.snapshot.rank(self.selection.rank), self.snapshot.node(self.selection.node)
-        if rank is not None and describe.has_reasons(rank, self.snapshot.group(rank.group)):
-            return False
-        return node is not None and describe.has_findings(node)
 
     def _paint_operations(self, now: float) -> None:
         shown = [operation for operation in self.snapshot.operations if _is_current(operation, now)]

@@ -133,7 +133,7 @@ class TextKeys(ClusterView):
 
     def do_text_copy(self) -> None:
         """Send what the pane shows to the terminal's clipboard."""
-        self._copy(self.text.plain_text)
+        self._copy((self.finding_list if self.selection.tab == "reasons" else self.text).plain_text)
 
     def _copy(self, full: str) -> None:
         text, whole = clipboard.tail_that_fits(full)
