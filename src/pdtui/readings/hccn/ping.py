@@ -49,7 +49,7 @@ _HEADER = re.compile(r"device (\d{1,9}) PING (\S+)\s*$")
 _TOTAL = re.compile(
     r"(\d{1,9}) packets transmitted, (\d{1,9}) received, (\d{1,3}(?:\.\d{1,6})?)% packets? loss\s*$"
 )
-_RECEIVED = re.compile(r"recv seq=\d{1,9},time=(\d{1,9}(?:\.\d{1,9})?)ms\s*$")
+_RECEIVED = re.compile(r"recv seq[=:]\d{1,9},time[=:](\d{1,9}(?:\.\d{1,9})?)ms\s*$")
 _LOST = re.compile(r"recv time out seq=\S+\s*$")
 _HCCS_RECEIVED = re.compile(
     r"recv seq \d{1,9}, time = (\d{1,12}(?:\.\d{1,6})?)us, L1 plane check result = 0x([0-9a-fA-F]{1,8})\s*$"
@@ -92,7 +92,7 @@ def _block(answer: Answer, value: T | None) -> Reading[T]:
 
 
 def read_ping(answer: Answer) -> Reading[Ping]:
-    """Read `-ping -g address X`, also when the status is not 0."""
+    """Read `-ping -g address X`, also when the status is not 0; and A5's `-ub_ping`."""
     lines = stdout_lines(answer)
     totals, header = _totals(lines), _header(lines)
     times = tuple(float(match[1]) for line in lines if (match := _RECEIVED.match(line)))
