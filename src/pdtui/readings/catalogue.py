@@ -9,6 +9,7 @@ import re
 import shlex
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
+from itertools import pairwise
 from pathlib import PurePosixPath
 from typing import Literal
 
@@ -117,7 +118,7 @@ def _loop(words: list[str]) -> tuple[int, ...]:
 
 def _devices(arguments: list[str], words: list[str]) -> tuple[tuple[int, ...], bool]:
     """Return the ids that are asked, and whether in a loop."""
-    ids = [after for option, after in zip(arguments, arguments[1:], strict=False) if option == "-i"]
+    ids = [after for option, after in pairwise(arguments) if option == "-i"]
     if not ids or ids[0].isdecimal():
         return tuple(int(word) for word in ids[:1] if len(word) < 10), "for" in words
     return _loop(words), True
