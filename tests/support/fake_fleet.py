@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
-from collections.abc import Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
 from pdtui.errors import ActionRefused, ProxyError
 from pdtui.fleet.handle import LogLine, LogView
 from pdtui.fleet.intents import Blocker, Intent, Preview, RestartRanks, StartRanks, StopRanks
+from pdtui.fleet.preflight.events import Ended, PreflightEvent
+from pdtui.fleet.preflight.report import PreflightReport
+from pdtui.fleet.preflight.request import PreflightRequest
 from pdtui.fleet.snapshot import (
     Diagnosis,
     Event,
@@ -414,6 +417,10 @@ class FakeFleet:
         """When set: a preview waits for it."""
         self.poll_gate: asyncio.Event | None = None
         """When set: reading the health waits for it."""
+        self.preflights: list[PreflightRequest] = []
+        self.preflight_events: list[PreflightEvent] = []
+        """What a preflight says."""
+        self.last_preflight: PreflightReport | None = None
 
     @classmethod
     def healthy(cls, *, protected: bool = False, read_only: bool = False, nodes: int = 4) -> FakeFleet:
@@ -550,6 +557,14 @@ class FakeFleet:
         if self.ask_error is not None:
             raise self.ask_error
         return self.answer[-1]
+
+    async def preflight(self, request: PreflightRequest) -> AsyncIterator[PreflightEvent]:
+        self.preflights.append(request)
+        for event in self.preflight_events:
+            await asyncio.sleep(0)
+            if isinstance(event, Ended):
+                self.last_preflight = event.report
+            yield event
 
     async def poll_now(self, nodes: Sequence[str] = ()) -> None:
         self.polled.append(tuple(nodes))

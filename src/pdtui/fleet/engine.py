@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import threading
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self, TypeVar
@@ -20,6 +20,10 @@ from pdtui.fleet.executor import DaemonExecutor
 from pdtui.fleet.fleet import Fleet
 from pdtui.fleet.handle import LogLine, LogView
 from pdtui.fleet.intents import Intent, Preview
+from pdtui.fleet.polling import closing
+from pdtui.fleet.preflight.events import PreflightEvent
+from pdtui.fleet.preflight.report import PreflightReport
+from pdtui.fleet.preflight.request import PreflightRequest
 from pdtui.fleet.snapshot import OperationStatus, Snapshot
 from pdtui.proxy.interface import Ask, AskProgress
 from pdtui.topology.model import Topology
@@ -192,6 +196,37 @@ class EngineThread:
                 here.call_soon_threadsafe(progress, step)
 
         return await self._there(self._running.ask(request, hand_over))
+
+    async def preflight(self, request: PreflightRequest) -> AsyncIterator[PreflightEvent]:
+        """Look over nodes and yield what is found, on the caller's loop; leaving early ends it."""
+        here = asyncio.get_running_loop()
+        events: asyncio.Queue[PreflightEvent | None] = asyncio.Queue()
+
+        def hand_over(event: PreflightEvent | None) -> None:
+            if not here.is_closed():
+                here.call_soon_threadsafe(events.put_nowait, event)
+
+        async def work() -> None:
+            try:
+                async with closing(self._running.preflight(request)) as found:
+                    async for event in found:
+                        hand_over(event)
+            finally:
+                hand_over(None)
+
+        task = asyncio.ensure_future(self._there(work()))
+        try:
+            while (event := await events.get()) is not None:
+                yield event
+            await task
+        finally:
+            task.cancel()
+            await asyncio.gather(task, return_exceptions=True)
+
+    @property
+    def last_preflight(self) -> PreflightReport | None:
+        """What the last preflight said, whole or as far as it came; never blocks."""
+        return self._running.last_preflight
 
     async def poll_now(self, nodes: Sequence[str] = ()) -> None:
         """Read the health of these nodes (all if none) now."""

@@ -6,7 +6,7 @@ Implements everything of `fleet.handle.FleetHandle` on that loop; `engine` puts 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Mapping, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from pathlib import Path
@@ -27,6 +27,11 @@ from pdtui.fleet.links import LinkWatcher
 from pdtui.fleet.logs import LogBook, LogSource, log_source
 from pdtui.fleet.metering import Meters
 from pdtui.fleet.monitor import NpuMonitor
+from pdtui.fleet.polling import closing
+from pdtui.fleet.preflight.desk import PreflightDesk
+from pdtui.fleet.preflight.events import PreflightEvent
+from pdtui.fleet.preflight.report import PreflightReport
+from pdtui.fleet.preflight.request import PreflightRequest, nodes_asked
 from pdtui.fleet.ranks import RankWatcher
 from pdtui.fleet.serving import backend_states, proxy_settings
 from pdtui.fleet.snapshot import BROKEN_STATES, OperationStatus, Snapshot
@@ -151,6 +156,15 @@ class Fleet:
             by=self._by,
             poll_npus=self.poll_now,
             has_npus=self.topology.has_npus,
+        )
+        self._preflights = PreflightDesk(
+            self.topology,
+            self.plan,
+            self._links,
+            clock=self._clock,
+            by=self._by,
+            journal=None if self.read_only else self._journal,
+            publish=self.store.set_preflight,
         )
         self._supervisor = Supervisor(self._crew, read_only=self.read_only, ready_deadline=self._ready_deadline)
         stack.push_async_callback(self._supervisor.close)
@@ -334,6 +348,21 @@ class Fleet:
     async def wait(self, operation: str) -> OperationStatus:
         """Return an operation's status when it has ended. Raises `UsageError` for an unknown id."""
         return await self._supervisor.wait(operation)
+
+    async def preflight(self, request: PreflightRequest) -> AsyncIterator[PreflightEvent]:
+        """Look over nodes and yield what is found; leaving early ends it.
+
+        Raises `UsageError` for a target or check that is none, `ActionRefused` while another one runs.
+        """
+        nodes = nodes_asked(request.targets, self.topology, self.plan, self.store.ranks.values())
+        async with closing(self._preflights.run(request, nodes)) as events:
+            async for event in events:
+                yield event
+
+    @property
+    def last_preflight(self) -> PreflightReport | None:
+        """What the last preflight said, whole or as far as it came; None: there was none. Safe from any thread."""
+        return self._preflights.last
 
     @property
     def journal_error(self) -> str:

@@ -5,11 +5,14 @@ All methods may be called from any thread; the coroutines run on the caller's lo
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
 from pdtui.fleet.intents import Intent, Preview
+from pdtui.fleet.preflight.events import PreflightEvent
+from pdtui.fleet.preflight.report import PreflightReport
+from pdtui.fleet.preflight.request import PreflightRequest
 from pdtui.fleet.snapshot import Snapshot
 from pdtui.proxy.interface import Ask, AskProgress
 from pdtui.topology.model import Topology
@@ -105,6 +108,18 @@ class FleetHandle(Protocol):
 
         Cancelling the call cancels both legs.
         """
+        ...
+
+    def preflight(self, request: PreflightRequest) -> AsyncIterator[PreflightEvent]:
+        """Look over nodes and yield what is found, on the caller's loop; leaving early ends it.
+
+        Raises `UsageError` for a target or check that is none, `ActionRefused` while another one runs.
+        """
+        ...
+
+    @property
+    def last_preflight(self) -> PreflightReport | None:
+        """What the last preflight said, whole or as far as it came; None: there was none. Never blocks."""
         ...
 
     async def poll_now(self, nodes: Sequence[str] = ()) -> None:

@@ -447,6 +447,24 @@ class ServingStatus:
 
 
 @dataclass(frozen=True, slots=True)
+class PreflightStatus:
+    """How far the running preflight is, or how the last one ended; its report is asked for apart."""
+
+    state: Literal["running", "done", "stopped"]
+    began: float
+    ended: float | None = None
+    nodes_done: int = 0
+    nodes_total: int = 0
+    waits_for: tuple[tuple[str, str], ...] = ()
+    """Nodes that are not done, with the call that is waited for."""
+    failed: int = 0
+    unknown: int = 0
+    warned: int = 0
+    passed: int = 0
+    """Results so far."""
+
+
+@dataclass(frozen=True, slots=True)
 class Snapshot:
     """The cluster at one moment."""
 
@@ -469,6 +487,8 @@ class Snapshot:
     """The first error of the changed file, because of which no command would load it: `line 12: ...`."""
     file_removed: bool = False
     """There is no topology file on disk any more."""
+    preflight: PreflightStatus | None = None
+    """None: this console has made none."""
     acknowledgements: tuple[Acknowledgement, ...] = ()
     """Those in force, over all nodes."""
 

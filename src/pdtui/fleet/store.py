@@ -29,6 +29,7 @@ from pdtui.fleet.snapshot import (
     NodeStatus,
     NpuStatus,
     OperationStatus,
+    PreflightStatus,
     RankState,
     RankStatus,
     Snapshot,
@@ -75,6 +76,7 @@ class Store:
         self._file: FileState = "loaded"
         self._file_broken = ""
         self._journal_error = ""
+        self._preflight: PreflightStatus | None = None
         self._leases: dict[str, Sequence[Lease]] = {}
         self._other_hands: dict[str, LeaseStatus] = {}
         self._dirty = asyncio.Event()
@@ -202,6 +204,11 @@ class Store:
         self._events.append(Event(self._clock.wall(), severity, subject, message))
         self._touch()
 
+    def set_preflight(self, status: PreflightStatus) -> None:
+        """Say how far a preflight is, or how it ended."""
+        self._preflight = status
+        self._touch()
+
     async def changed(self) -> None:
         """Return after the next change of anything."""
         if self._changed is None:
@@ -254,6 +261,7 @@ class Store:
             file_changed=self._file in ("changed", "broken"),
             file_broken=self._file_broken,
             file_removed=self._file == "removed",
+            preflight=self._preflight,
         )
 
     def _node_event(self, old: NodeStatus, new: NodeStatus) -> None:

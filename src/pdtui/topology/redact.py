@@ -53,8 +53,9 @@ def shown_command(argv: Sequence[str]) -> str:
     in URLs.
     """
     words, _ = redacted(argv, {})
+    return shlex.join(redacted_text(word) for word in words)
 
-    def hide(match: re.Match[str]) -> str:
-        return f"{next(filter(None, match.groups()))}{HIDDEN}"
 
-    return shlex.join(_ASSIGNED.sub(hide, word) for word in words)
+def redacted_text(text: str) -> str:
+    """Return a text with the values of assignments, flags, headers and URLs hidden that look like secrets."""
+    return _ASSIGNED.sub(lambda match: f"{next(filter(None, match.groups()))}{HIDDEN}", text)

@@ -13,9 +13,9 @@ from pdtui.errors import AgentError, AgentLost
 from pdtui.fleet.polling import closing
 from pdtui.fleet.preflight.facts import Connection, Item, Key, NodeFacts
 from pdtui.fleet.preflight.probes import NO_ANSWER, Asking, Probe, answer_of, probe_of
-from pdtui.fleet.preflight.readers import OF_NODE, READERS
+from pdtui.fleet.preflight.readers import READERS
 from pdtui.readings.answer import Failure, Reading
-from pdtui.readings.commands import QUERIES, Query, argv_of
+from pdtui.readings.commands import NODE_QUERIES, QUERIES, Query, argv_of
 from pdtui.remote.interface import NodeAgent, NodeLink
 from pdtui.remote.messages.commands import Command
 from pdtui.text import clean_line
@@ -157,8 +157,8 @@ class Gathering:
         work: list[AsyncIterator[None] | Any] = []
         if host is not None and queries:
             slots = asyncio.Semaphore(self.limits.parallel)
-            of_node = [query for query in queries if query in OF_NODE]
-            of_device = [query for query in queries if query not in OF_NODE]
+            of_node = [query for query in queries if query in NODE_QUERIES]
+            of_device = [query for query in queries if query not in NODE_QUERIES]
             devices = range(self.topology.npus_per_node) if of_device else range(0)
             self.total += len(of_node) + len(of_device) * len(devices)
             if of_node:

@@ -23,8 +23,7 @@ READERS: Mapping[Query, Reader] = {
     Query.LLDP: hccn.read_lldp,
     Query.TLS: hccn.read_tls,
     Query.LINK_STAT: hccn.read_link_stat,
+    Query.STAT: hccn.read_stat,
+    Query.OPTICAL: hccn.read_optical,
 }
-"""Every query has one."""
-
-OF_NODE = frozenset({Query.TABLE})
-"""Queries that are asked of the node, not of a device."""
+"""What a check needs has one."""

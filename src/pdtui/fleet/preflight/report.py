@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from pdtui.fleet.preflight.outcome import Outcome, Result
+from pdtui.fleet.preflight.outcome import WORST_FIRST, Outcome, Result
 
 
 @dataclass(frozen=True)
@@ -23,6 +23,10 @@ class PreflightReport:
     checks: tuple[str, ...]
     results: tuple[Result, ...]
     """In the order of the checks, then of the nodes."""
+    targets: tuple[str, ...] = ()
+    only: tuple[str, ...] = ()
+    complete: bool = True
+    """Whether it came to its end."""
 
     @property
     def counts(self) -> Mapping[Outcome, int]:
@@ -33,3 +37,10 @@ class PreflightReport:
         """Whether nothing failed, and (unless it is allowed) nothing is unknown."""
         counts = self.counts
         return not counts[Outcome.FAIL] and (allow_unknown or not counts[Outcome.UNKNOWN])
+
+
+def counts_words(counts: Mapping[Outcome, int]) -> str:
+    """Return how many results there are of each outcome, the worst first: `2 fail, 1 unknown, 120 pass`."""
+    return (
+        ", ".join(f"{counts[outcome]} {outcome}" for outcome in WORST_FIRST if counts.get(outcome)) or "no results"
+    )

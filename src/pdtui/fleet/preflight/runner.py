@@ -16,6 +16,7 @@ from pdtui.fleet.preflight.gathering import Gathering, Limits, all_of
 from pdtui.fleet.preflight.outcome import Outcome, Result
 from pdtui.fleet.preflight.probes import NO_ANSWER, Everywhere, Probe, probe_of
 from pdtui.fleet.preflight.report import PreflightReport
+from pdtui.fleet.preflight.request import PreflightRequest
 from pdtui.readings.answer import Failure, Reading
 from pdtui.readings.commands import QUERIES, Query
 from pdtui.remote.interface import NodeLink
@@ -35,6 +36,7 @@ class Preflight:
         *,
         clock: Clock,
         by: str,
+        request: PreflightRequest | None = None,
         limits: Limits | None = None,
     ) -> None:
         """Prepare to ask the nodes of these links whatever the checks need."""
@@ -42,6 +44,7 @@ class Preflight:
         self._plan = plan
         self._clock = clock
         self._by = by
+        self._request = request or PreflightRequest()
         self._limits = limits or Limits()
         self._skipped = {one.id: words for one in checks if (words := _inapplicable(one, topology))}
         self._checks = [one for one in checks if one.id not in self._skipped]
@@ -85,6 +88,8 @@ class Preflight:
             nodes=tuple(self._gatherings),
             checks=tuple(one.id for one in self._all),
             results=tuple(sorted(self._results, key=lambda result: order[result.check])),
+            targets=self._request.targets,
+            only=self._request.only,
         )
 
     async def _work(self) -> None:
