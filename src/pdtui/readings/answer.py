@@ -8,6 +8,7 @@ source, hicann/driver).
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Generic, TypeVar
@@ -77,20 +78,31 @@ class Reading(Generic[T_co]):
     failure: Failure | None = None
 
 
-_NOISE = re.compile(r"^(?:\[WARNING\].*|DrvMngGetConsoleLogLevel failed.*|[|+].*)$", re.MULTILINE)
-"""Lines that are no answer, and table rows, whose cells hold names that others chose."""
+_NOISE = re.compile(
+    r"^(?:\[WARNING\].*|DrvMngGetConsoleLogLevel failed.*"  # Said before or after any answer.
+    r"|[|+].*"  # Rows of a table.
+    r"|[ \t].*"  # What a device, a switch or npu-smi says, set in.
+    r"|[^:\n]*\s:(?:\s.*)?"  # A padded key and its value.
+    r"|Process id:.*)$",
+    re.MULTILINE,
+)
+"""Lines that are no complaint of the tool: values among them hold names and words that others chose."""
+
+_PREFIX = r"(?:npu-smi|hccn_tool)\S*: "
 
 _CLASSES: tuple[tuple[Failure, re.Pattern[str]], ...] = tuple(
-    (failure, re.compile(pattern, re.IGNORECASE))
+    (failure, re.compile(pattern, re.IGNORECASE | re.MULTILINE))
     for failure, pattern in (
         (
             Failure.ENVIRONMENT,
-            r"error while loading shared libraries|command not found"
-            r"|(?:npu-smi|hccn_tool)\S*: (?:not found|No such file or directory)",
+            r"error while loading shared libraries|command not found|executable file not found|未找到命令"
+            rf"|{_PREFIX}(?:not found|No such file or directory|没有那个文件或目录)"
+            r"|^Error response from daemon|No such container|container \S+ is not running",
         ),
         (
             Failure.DRIVER,
-            r"dcmi mod\w+ initial|npu get board type failed|Failed to execute npu-smi info\. ret is -8",
+            r"dcmi mod\w+ initial|npu get board type failed|Get device health status failed"
+            r"|Failed to (?:get card number|query card total info)",
         ),
         (
             Failure.BUSY,
@@ -101,16 +113,31 @@ _CLASSES: tuple[tuple[Failure, re.Pattern[str]], ...] = tuple(
             Failure.NOT_CONFIGURED,
             r"no (?:ip|gateway) was preset|No certificate found|Optical module is not present",
         ),
-        (Failure.PERMISSION, r"permission denied|cmd run permission"),
+        (
+            Failure.PERMISSION,
+            r"permission denied|cmd run permission|a password is required|not in the sudoers|权限不够|拒绝访问",
+        ),
         (Failure.NO_DEVICE, r"not exist|invalid device id|Invalid (?:card|chip) id|There is no NPU card"),
+        (Failure.TIMEOUT, r"cmd line execute timeout"),
     )
 )
+
+_CODE = re.compile(r"ret is -(8\d{3})\b")
+_CODES: Mapping[str, Failure] = {
+    "8002": Failure.PERMISSION,
+    "8006": Failure.TIMEOUT,
+    "8007": Failure.NO_DEVICE,
+    "8008": Failure.NO_DEVICE,
+    "8013": Failure.UNSUPPORTED,
+    "8255": Failure.UNSUPPORTED,
+}
+"""DCMI codes that say more than that the driver does not answer."""
 
 
 def failure_of(answer: Answer) -> Failure | None:
     """Return why an answer is unusable, or None when it is worth reading.
 
-    The order matters: a time-out, the shell's and loader's words, the driver's, then the
+    The order matters: a time-out, the driver's code, the shell's and loader's words, the driver's, then the
     tools' own, then a status other than 0, then silence.
     """
     if answer.timed_out or answer.status in (124, 137):
@@ -118,6 +145,8 @@ def failure_of(answer: Answer) -> Failure | None:
     if answer.status is None:
         return Failure.PERMISSION if "permission" in answer.error.lower() else Failure.ENVIRONMENT
     text = _NOISE.sub("", answer.text)
+    if (code := _CODE.search(text)) is not None:
+        return _CODES.get(code[1], Failure.DRIVER)
     for failure, pattern in _CLASSES:
         if pattern.search(text):
             return failure
@@ -137,7 +166,16 @@ def reading(answer: Answer, value: T | None) -> Reading[T]:
     return Reading(answer.command, answer.at, raw, None if failure else value, failure)
 
 
+SAID_ASIDE = ("[WARNING]", "DrvMngGetConsoleLogLevel failed")
+"""How lines begin that the tools write before or after an answer, which mean nothing for it."""
+
+
 def stdout_lines(answer: Answer) -> list[str]:
-    """Return the lines of stdout without trailing blanks, empty lines and the tools' warnings."""
+    """Return the lines of stdout without trailing blanks, empty lines and what the tools say beside the answer."""
     lines = (line.rstrip() for line in decode(answer.stdout).split("\n"))
-    return [line for line in lines if line and not line.startswith("[WARNING]")]
+    return [line for line in lines if line and not line.startswith(SAID_ASIDE)]
+
+
+def is_whole(answer: Answer) -> bool:
+    """Return whether stdout was not capped and ends with a whole line: what is cut in a number is no value."""
+    return not answer.truncated and answer.stdout.endswith(b"\n")

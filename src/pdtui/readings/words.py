@@ -6,7 +6,7 @@ import re
 from collections.abc import Mapping
 from typing import TypeVar
 
-from pdtui.readings.answer import Failure, Reading
+from pdtui.readings.answer import SAID_ASIDE, Failure, Reading
 
 T = TypeVar("T")
 
@@ -37,19 +37,25 @@ REMEDIES: Mapping[Failure, str] = {
     Failure.EMPTY: "ask again by hand; an empty answer is neither good nor bad",
 }
 
-_OCCUPIED = re.compile(r"ret is -8020")
-_INITIALIZE = re.compile(r"ret is -8005")
+_CODE = re.compile(r"ret is -(8\d{3})\b")
+_CODES: Mapping[str, str] = {
+    "8005": "no permission, or the driver is not loaded",
+    "8012": "the device is not ready",
+    "8015": "the device is being reset",
+    "8017": "the device's firmware is being upgraded",
+    "8020": "the device is held by another container or VM",
+}
+"""What DCMI's codes mean."""
 
 
 def failure_words(reading: Reading[T]) -> str:
     """Return why a reading has no value: `the tool is busy with another caller`."""
     if reading.failure is None:
         return ""
-    if reading.failure is Failure.DRIVER and _OCCUPIED.search(reading.raw):
-        return "the device is held by another container or VM (-8020)"
-    if reading.failure is Failure.DRIVER and _INITIALIZE.search(reading.raw):
-        return "no permission, or the driver is not loaded (-8005)"
     words = _WORDS[reading.failure]
-    first = next((line.strip() for line in reading.raw.split("\n") if line.strip()), "")
+    if reading.failure is Failure.DRIVER and (code := _CODE.search(reading.raw)):
+        return f"{_CODES.get(code[1], words)} (-{code[1]})"
+    lines = (line.strip() for line in reading.raw.split("\n") if not line.startswith(SAID_ASIDE))
+    first = next(filter(None, lines), "")
     told = reading.failure in (Failure.ERROR, Failure.ENVIRONMENT, Failure.UNREADABLE) and first
     return f"{words} ({first[:120]})" if told else words
