@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass, field
 
-from pdtui.readings.answer import Answer, Reading, reading, stdout_lines
+from pdtui.readings.answer import Answer, Reading, is_whole, reading, stdout_lines
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,18 +55,23 @@ class Table:
     chips: tuple[Chip, ...]
     processes: tuple[Process, ...]
     complete: bool
-    """Header and process section are there and every row was read: a device that is not listed is gone."""
+    """Header, process section and end are there and every row was read: a device that is not listed is gone."""
 
     def of(self, device: int) -> Chip | None:
         """Return the chip of a device id."""
         return next((chip for chip in self.chips if chip.device == device), None)
 
 
-_VERSION = re.compile(r"npu-smi (\S+)\s+Version:\s*(\S+)")
-_PAIR = re.compile(r"(\d{1,12})\s*/\s*(\d{1,12})")
+_VERSION = re.compile(r"npu-smi (\S+)\s+Version:\s*(\S+)$")
+_PAIR = r"(\S+?)\s*/\s*(\S+)"
+_CARD_CELL = re.compile(rf"(\S+)\s+(\S+)\s+{_PAIR}$")
+"""Power, temperature, huge pages used and there."""
+_CHIP_CELL = re.compile(rf"(\S+)\s+{_PAIR}(?:\s+{_PAIR})?$")
+"""Utilization, then DDR and, where the server has it, HBM."""
 _ID = re.compile(r"\d{1,9}$")
 _NUMBER = re.compile(r"\d{1,9}(?:\.\d{1,6})?$")
 _IDLE = re.compile(r"No running processes found in NPU")
+_RULE = re.compile(r"\+[-=+]*\+$")
 
 
 def _integer(text: str) -> int | None:
@@ -77,31 +82,50 @@ def _number(text: str) -> float | None:
     return float(text) if _NUMBER.match(text) else None
 
 
-def _pair(match: re.Match[str] | None) -> tuple[int, int] | None:
-    return (int(match[1]), int(match[2])) if match else None
+def _pair(used: str | None, there: str | None) -> tuple[int, int] | None:
+    """Return both numbers; NA and `-` are no numbers."""
+    pair = _integer(used or ""), _integer(there or "")
+    return None if pair[0] is None or pair[1] is None else (pair[0], pair[1])
 
 
 class _Reader:
-    """Reads the rows of one table in order."""
+    """Reads the lines of one table in order."""
 
     def __init__(self) -> None:
-        self.versions = ("", "")
+        self.titles: list[tuple[str, str]] = []
         self.header = False
         self.hbm = True
         self.card: tuple[list[str], str] | None = None
-        self.processes_seen = False
+        self.columns = 0
+        """Of the process section; 0 before it."""
         self.broken = False
+        self.ended = False
+        """The last line was a rule."""
         self.chips: list[Chip] = []
         self.raw_processes: list[list[str]] = []
 
-    def row(self, line: str) -> None:
-        """Take one line that starts with `|`."""
-        cells = [cell.strip() for cell in line.strip().strip("|").split("|")]
-        if match := _VERSION.search(line):
-            self.versions = (match[1], match[2])
-        elif _IDLE.search(line) or any(cell == "Process id" for cell in cells):
-            self.processes_seen = True
-        elif self.processes_seen:
+    def line(self, line: str) -> None:
+        """Take one line of the answer."""
+        self.ended = bool(_RULE.match(line))
+        if line.startswith("|") and line.endswith("|"):
+            self._row([cell.strip() for cell in line[1:-1].split("|")], line)
+        elif line.startswith(("|", "+")):
+            # What stands between two rules belongs together, so the next rows are read aright after a loss.
+            self.broken = self.broken or self.card is not None or not self.ended
+            self.card = None
+        elif self.titles or self.chips:
+            self.broken = True
+
+    def _row(self, cells: list[str], line: str) -> None:
+        if len(cells) == 1:
+            if match := _VERSION.match(cells[0]):
+                self.titles.append((match[1], match[2]))
+            elif _IDLE.match(cells[0]):
+                self.columns = self.columns or 4
+        elif cells[1] == "Process id":
+            self.columns = len(cells)
+            self.broken = self.broken or self.columns not in (4, 5)
+        elif self.columns:
             self.raw_processes.append(cells)
         elif "Health" in cells and "Power" in cells[-1]:
             self.header = True
@@ -112,26 +136,17 @@ class _Reader:
         else:
             card, card_line = self.card
             self.card = None
-            self._chip(card, cells, f"{card_line.rstrip()}\n{line.rstrip()}")
+            self._chip(card, cells, f"{card_line}\n{line}")
 
     def _chip(self, card: list[str], chip: list[str], rows: str) -> None:
-        if len(card) == 4 and len(chip) == 4:
-            npu, name = _integer(card[0]), card[1]
-            chip_id, device = 0, npu
-        elif len(card) == 3 and len(chip) == 3:
-            first, ids = card[0].split(None, 1), [_integer(word) for word in chip[0].split()]
-            npu, name = (_integer(first[0]) if first else None), (first[1].strip() if len(first) > 1 else "")
-            chip_id = ids[0] if ids and ids[0] is not None else -1
-            device = ids[1] if len(ids) > 1 else npu
-        else:
-            npu, name, chip_id, device = None, "", -1, None
-        if npu is None or device is None or chip_id < 0:
+        ids = _ids(card, chip)
+        state, use = _CARD_CELL.match(card[-1]), _CHIP_CELL.match(chip[-1])
+        if ids is None or state is None or use is None:
             self.broken = True
             return
-        words, use = card[-1].split(), chip[-1].split()
-        pairs = list(_PAIR.finditer(chip[-1]))
-        hbm = self.hbm and len(pairs) > 1
-        memory = pairs[:-1] if hbm else pairs
+        npu, chip_id, device, name = ids
+        first, second = _pair(use[2], use[3]), _pair(use[4], use[5])
+        hbm = self.hbm and use[4] is not None
         self.chips.append(
             Chip(
                 device=device,
@@ -140,41 +155,64 @@ class _Reader:
                 name=name,
                 health=card[-2],
                 bus=chip[-2],
-                power_w=_number(words[0]) if words else None,
-                temperature_c=_number(words[1]) if len(words) > 1 else None,
-                utilization=_integer(use[0]) if use else None,
-                memory_mb=_pair(memory[0] if memory else None),
-                hbm_mb=_pair(pairs[-1] if hbm else None),
-                hugepages=_pair(_PAIR.search(card[-1])),
+                power_w=_number(state[1]),
+                temperature_c=_number(state[2]),
+                utilization=_integer(use[1]),
+                memory_mb=first,
+                hbm_mb=second if hbm else None,
+                hugepages=_pair(state[3], state[4]),
                 rows=rows,
             )
         )
 
     def processes(self) -> tuple[Process, ...]:
-        """Return the process rows whose chip is known."""
+        """Return the process rows; one that cannot be read, or of a chip that is not listed, breaks the table."""
         devices = {(chip.npu, chip.chip): chip.device for chip in self.chips}
         found = []
         for cells in self.raw_processes:
-            ids = [_integer(word) for word in cells[0].split()]
-            if len(cells) < 4 or not ids or ids[0] is None:
+            if self.columns not in (4, 5) or len(cells) < self.columns:
+                self.broken = True
                 continue
-            chip = ids[1] if len(ids) > 1 and ids[1] is not None else 0
-            device, pid = devices.get((ids[0], chip)), _integer(cells[1])
-            if device is not None and pid is not None:
-                inside = _integer(cells[4]) if len(cells) > 4 else None
-                found.append(Process(device, pid, cells[2], _integer(cells[3]) or 0, inside))
+            last = 4 - self.columns  # -1 where a column follows the memory; a name may hold the separator.
+            ids = [_integer(word) for word in cells[0].split()]
+            npu, chip = (ids[0] if ids else None), (ids[1] if len(ids) > 1 else 0)
+            device = devices.get((npu, chip)) if npu is not None and chip is not None else None
+            pid, memory = _integer(cells[1]), _integer(cells[last - 1])
+            if device is None or pid is None or memory is None:
+                self.broken = True
+                continue
+            inside = _integer(cells[-1]) if last else None
+            found.append(Process(device, pid, "|".join(cells[2 : last - 1]), memory, inside))
         return tuple(found)
 
 
+def _ids(card: list[str], chip: list[str]) -> tuple[int, int, int, str] | None:
+    """Return NPU ID, chip, device and name of two rows that belong together."""
+    if len(card) == 4 and len(chip) == 4:  # A5: no chip ids.
+        npu, name, chip_id = _integer(card[0]), card[1], 0
+        device = npu if not chip[0] and not chip[1] else None
+    elif len(card) == 3 and len(chip) == 3:
+        words, ids = card[0].split(None, 1), [_integer(word) for word in chip[0].split()]
+        npu, name = (_integer(words[0]) if words else None), (words[1] if len(words) > 1 else "")
+        if not 1 <= len(ids) <= 2 or ids[0] is None:
+            return None
+        chip_id, device = ids[0], ids[-1] if len(ids) > 1 else npu
+    else:
+        return None
+    return None if npu is None or device is None else (npu, chip_id, device, name)
+
+
 def read_table(answer: Answer) -> Reading[Table]:
-    """Read `npu-smi info`."""
+    """Read `npu-smi info`. Two tables in one answer are no reading."""
     reader = _Reader()
     for line in stdout_lines(answer):
-        if line.startswith("|"):
-            reader.row(line)
-    if not reader.chips:
+        reader.line(line)
+    if not reader.chips or len(reader.titles) > 1:
         return reading(answer, None)
+    processes = reader.processes()
     unique = len({chip.device for chip in reader.chips}) == len(reader.chips)
-    whole = reader.header and reader.processes_seen and reader.card is None and not reader.broken and unique
-    table = Table(*reader.versions, tuple(reader.chips), reader.processes(), whole and not answer.truncated)
-    return reading(answer, table)
+    if not unique:
+        return reading(answer, None)
+    whole = reader.header and reader.columns > 0 and reader.ended and not reader.broken and is_whole(answer)
+    versions = reader.titles[0] if reader.titles else ("", "")
+    return reading(answer, Table(*versions, tuple(reader.chips), processes, whole))
