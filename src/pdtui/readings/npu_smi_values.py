@@ -218,14 +218,9 @@ def read_temp(answer: Answer) -> Reading[Card[Temperature]]:
     """Read `-t temp`; the board's sensors belong to the microcontroller."""
 
     def make(block: Block) -> Temperature:
-        others = [
-            (match[1], value)
-            for key in block.values
-            if key not in _OWN_SENSOR
-            and (match := _SENSOR.match(key))
-            and (value := block.number(key)) is not None
-        ]
-        return Temperature(block.chip, block.number(*sorted(_OWN_SENSOR)), tuple(others))
+        sensors = [match for key in block.values if key not in _CHIP_SENSOR and (match := _SENSOR.match(key))]
+        others = [(match[1], value) for match in sensors if (value := block.number(match[0])) is not None]
+        return Temperature(block.chip, block.number(*_CHIP_SENSOR), tuple(others))
 
     return _read(answer, make)
 
