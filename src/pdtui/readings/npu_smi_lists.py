@@ -128,20 +128,32 @@ def _ids(row: dict[str, str]) -> ChipIds | None:
 
 
 @dataclass(frozen=True, slots=True)
+class TopologyRow:
+    """How one chip reaches each other."""
+
+    name: str
+    links: tuple[str, ...]
+    """X itself, HCCS, HCCS_SW, SIO, SYS, PHB, PIX, PXB, UB or NA, in the order of the matrix's names."""
+    affinity: str = ""
+    """Processor cores near the chip; empty where the tool does not print them."""
+
+
+@dataclass(frozen=True, slots=True)
 class Topology:
-    """How each chip reaches each other (`-t topo`): X itself, HCCS, HCCS_SW, SIO, SYS, PHB, PIX, PXB, UB or NA."""
+    """How the chips of a server are joined (`-t topo`)."""
 
     names: tuple[str, ...]
-    links: tuple[tuple[str, ...], ...]
-    """A row for each name."""
-    affinity: tuple[str, ...]
-    """Processor cores near each chip; empty where the tool does not print them."""
+    rows: tuple[TopologyRow, ...]
+
+    @property
+    def complete(self) -> bool:
+        """Whether each chip has its row."""
+        return len(self.rows) == len(self.names)
 
     def between(self, first: str, second: str) -> str:
-        """Return how two chips reach each other, empty when one is not listed."""
-        if first not in self.names or second not in self.names:
-            return ""
-        return self.links[self.names.index(first)][self.names.index(second)]
+        """Return how two chips reach each other, empty when that is not listed."""
+        row = next((row for row in self.rows if row.name == first), None)
+        return row.links[self.names.index(second)] if row is not None and second in self.names else ""
 
 
 _CHIP_NAME = re.compile(r"(?:NPU|Phy-ID)\d{1,6}$")
@@ -149,17 +161,19 @@ _LINK = re.compile(r"[A-Z_]{1,12}$")
 
 
 def read_topo(answer: Answer) -> Reading[Topology]:
-    """Read `info -t topo`: a square matrix, or nothing."""
+    """Read `info -t topo`; its rows stand in the order of its columns."""
     lines = [line.split() for line in stdout_lines(answer)] if is_whole(answer) else []
     header = lines[0] if lines else []
     names = tuple(word for word in header if _CHIP_NAME.match(word))
     if not names or header[len(names) :] not in ([], ["CPU", "Affinity"]) or len(set(names)) < len(names):
         return reading(answer, None)
-    rows = lines[1 : len(names) + 1]
     width = len(names) + 1 + (len(header) > len(names))
-    square = [row[0] for row in rows] == list(names) and all(len(row) == width for row in rows)
-    links = tuple(tuple(row[1 : len(names) + 1]) for row in rows)
-    if not square or not all(_LINK.match(link) for row in links for link in row):
+    rows = [line for line in lines[1:] if _CHIP_NAME.match(line[0])]
+    good = all(
+        name == row[0] and len(row) == width and all(map(_LINK.match, row[1 : len(names) + 1]))
+        for name, row in zip(names, rows, strict=False)
+    )
+    if not rows or not good or len(rows) > len(names):
         return reading(answer, None)
-    affinity = tuple(row[-1] for row in rows) if width > len(names) + 1 else ()
-    return reading(answer, Topology(names, links, affinity))
+    found = (TopologyRow(row[0], tuple(row[1 : len(names) + 1]), "".join(row[len(names) + 1 :])) for row in rows)
+    return reading(answer, Topology(names, tuple(found)))
