@@ -205,7 +205,8 @@ def split(asked: Asked, answer: Answer) -> tuple[tuple[int | None, Answer], ...]
     parts = _parts(kind, lines)
     if len(parts) < 2 or (kind.name == "ip" and not asked.looped):
         only = asked.devices[0] if len(asked.devices) == 1 else _device_in(kind, lines)
-        return ((only, answer),)
+        end = b"" if answer.stdout.endswith(b"\n") or not answer.stdout else b"\n"  # Editors may leave it out.
+        return ((only, replace(answer, stdout=answer.stdout + end)),)
     ids = asked.devices if len(asked.devices) == len(parts) else (None,) * len(parts)
     found = []
     for device, part in zip(ids, parts, strict=True):
