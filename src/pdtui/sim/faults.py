@@ -13,30 +13,21 @@ from typing import TYPE_CHECKING
 
 from pdtui.errors import UsageError
 from pdtui.sim import container, reach
-from pdtui.sim.fault_words import one, switch
+from pdtui.sim.fault_words import Fault, Target, one, switch, targets
 from pdtui.sim.folder import python
+from pdtui.sim.npu_faults import NPU_FAULTS
 from pdtui.sim.npus import write_file
 from pdtui.sim.sshd import KILLS_AT_LOGOUT
+from pdtui.sim.tool_faults import PLACE, TOOL_FAULTS
 
 if TYPE_CHECKING:
     from pdtui.sim.simulation import SimNode, Simulation
 
-TOOLS = ("hccn_tool", "npu-smi")
-HEALTH_WORDS = ("OK", "Warning", "Alarm", "Critical", "UNKNOWN")
 NO_PYTHON = """\
 #!/bin/sh
 echo "bash: line 1: exec: python3: not found" >&2
 exit 127
 """
-
-
-@dataclass(frozen=True, slots=True)
-class Fault:
-    """One kind of fault."""
-
-    usage: str
-    help: str
-    apply: Callable[[Simulation, Sequence[str]], Awaitable[str]]
 
 
 async def apply(simulation: Simulation, spec: str) -> str:
@@ -67,127 +58,43 @@ def describe() -> str:
     return "\n".join(lines)
 
 
-def _require_npus(simulation: Simulation) -> None:
-    """Refuse a fault of NPUs and their tools where there are none. Raises `UsageError`."""
-    if not simulation.npu_count:
-        raise UsageError(
-            "the nodes of this cluster have no NPUs and no tools for them (platform: cpu)",
-            remedy="faults of ranks and servers apply, such as: crash RANK, stall RANK, cut NODE, reboot NODE",
-        )
-
-
-def _npu(simulation: Simulation, target: str) -> tuple[SimNode, int]:
-    _require_npus(simulation)
-    name, _, number = target.partition("/")
-    node = simulation.node(name)
-    phy = int(number)
-    if phy not in range(simulation.npu_count):
-        raise UsageError(f"{name} has NPUs 0 to {simulation.npu_count - 1}")
-    return node, phy
-
-
-async def _link(simulation: Simulation, words: Sequence[str]) -> str:
-    node, phy = _npu(simulation, words[0])
-    up = one(words[1:], "up", "down") == "up"
-    node.npus.set_link(phy, up=up)
-    return f"link of {words[0]} is {'UP' if up else 'DOWN'}"
-
-
-async def _net_health(simulation: Simulation, words: Sequence[str]) -> str:
-    node, phy = _npu(simulation, words[0])
-    word = " ".join(words[1:]) or "Fault"
-    node.npus.set(phy, "net_health", word)
-    return f"net_health of {words[0]} is {word}"
-
-
-async def _vnic(simulation: Simulation, words: Sequence[str]) -> str:
-    node, phy = _npu(simulation, words[0])
-    word = one(words[1:], "UP", "DOWN")
-    node.npus.set(phy, "vnic", word)
-    return f"vnic of {words[0]} is {word}"
-
-
-async def _health(simulation: Simulation, words: Sequence[str]) -> str:
-    node, phy = _npu(simulation, words[0])
-    word = one(words[1:], *HEALTH_WORDS)
-    node.npus.set_smi(phy, health=word)
-    return f"health of {words[0]} is {word}"
-
-
-async def _temperature(simulation: Simulation, words: Sequence[str]) -> str:
-    node, phy = _npu(simulation, words[0])
-    node.npus.set_smi(phy, temperature=int(words[1]))
-    return f"{words[0]} has {int(words[1])} degrees"
-
-
-async def _hbm(simulation: Simulation, words: Sequence[str]) -> str:
-    node, phy = _npu(simulation, words[0])
-    node.npus.set_smi(phy, hbm_idle_mb=int(words[1]))
-    return f"{words[0]} has {int(words[1])} MB of HBM in use without a process"
-
-
-async def _gone(simulation: Simulation, words: Sequence[str]) -> str:
-    node, phy = _npu(simulation, words[0])
-    path = node.npus.folder / str(phy) / "gone"
-    if switch(words, 1):
-        path.touch()
-        return f"{words[0]} has dropped off the bus"
-    path.unlink(missing_ok=True)
-    return f"{words[0]} is back"
-
-
-def _tool_fault(word: str) -> Callable[[Simulation, Sequence[str]], Awaitable[str]]:
-    async def tool(simulation: Simulation, words: Sequence[str]) -> str:
-        _require_npus(simulation)
-        target, *rest = words
-        on = True
-        if rest and rest[-1] in {"on", "off"}:
-            on = rest.pop() == "on"
-        name, _, number = target.partition("/")
-        node = simulation.node(name)
-        default = ("hccn_tool",) if number else TOOLS
-        names = (one(rest, *TOOLS),) if rest else default
-        if number:
-            _npu(simulation, target)
-        for each in names:
-            # npu-smi answers for the whole node.
-            suffix = number if number and each == "hccn_tool" else "all"
-            path = node.folder / "fault" / f"{each}.{suffix}"
-            if on:
-                write_file(path, f"{word}\n")
-            else:
-                path.unlink(missing_ok=True)
-        return f"{' and '.join(names)} of {target}: {word} {'on' if on else 'off'}"
-
-    return tool
-
-
 async def _heal(simulation: Simulation, words: Sequence[str]) -> str:
-    name, slash, _ = words[0].partition("/")
-    node = simulation.node(name)
-    if slash:
-        _, phy = _npu(simulation, words[0])
+    (word,) = words
+    for target in targets(simulation, word, npus="/" in word):
+        await _heal_one(simulation, target)
+    return f"{word} is {'healthy' if '/' in word else 'healthy and reachable'}"
+
+
+async def _heal_one(simulation: Simulation, target: Target) -> None:
+    node = target.node
+    for phy in target.npus:
         node.npus.heal(phy)
-        (node.folder / "fault" / f"hccn_tool.{phy}").unlink(missing_ok=True)
-        return f"{words[0]} is healthy"
-    for phy in range(simulation.npu_count):
-        node.npus.heal(phy)
+    if target.npu is not None:
+        for path in (node.folder / "fault").glob(f"*.{target.npu}*"):
+            path.unlink()
+        return
     for path in (node.folder / "fault").iterdir():
         path.unlink()
+    if simulation.npu_count:
+        node.npus.write_conf(node.folder / "etc" / "hccn.conf")
+        for tool, place in PLACE.items():
+            path = node.folder.joinpath("usr", "local", *place)
+            aside = path.with_name(f".{tool}.aside")
+            if aside.exists():
+                aside.rename(path)
     _set_python(node, there=True)
     if node.network is not None:
-        await node.network.impair(name, cut=False, loss=0.0, delay=0.0)
+        await node.network.impair(node.name, cut=False, loss=0.0, delay=0.0)
     if not node.processes.running:
         await node.power_on()
     await node.ssh.allow_forwarding(allowed=True)
     (node.folder / "etc" / "sudo").unlink(missing_ok=True)
-    await _kills_at_logout(simulation, [name, "off"])
+    await _kills_at_logout(simulation, [node.name, "off"])
     for word in ("down", "denied"):
         (node.machine.engine / word).unlink(missing_ok=True)
     if node.machine.container and not node.container_refused:
         await container.heal(node.machine, node.processes)
     await node.ssh.listen()
-    return f"{name} is healthy and reachable"
 
 
 async def _container(simulation: Simulation, words: Sequence[str]) -> str:
@@ -327,18 +234,8 @@ def _rank_switch(name: str) -> Callable[[Simulation, Sequence[str]], Awaitable[s
 
 
 FAULTS: dict[str, Fault] = {
-    "link": Fault("NODE/NPU up|down", "RoCE link of one NPU, with net_health following", _link),
-    "net_health": Fault(
-        "NODE/NPU WORD", "what hccn_tool -net_health says: Success, Fault, Init, ...", _net_health
-    ),
-    "vnic": Fault("NODE/NPU UP|DOWN", "HCCS plane of one NPU (A3)", _vnic),
-    "npu": Fault("NODE/NPU OK|Warning|Alarm|Critical|UNKNOWN", "health in npu-smi", _health),
-    "temperature": Fault("NODE/NPU DEGREES", "temperature in npu-smi", _temperature),
-    "hbm": Fault("NODE/NPU MB", "HBM in use that no process owns", _hbm),
-    "gone": Fault("NODE/NPU [on|off]", "the NPU drops off the bus", _gone),
-    "hang": Fault("NODE[/NPU] [hccn_tool|npu-smi] [on|off]", "the tool never answers", _tool_fault("hang")),
-    "busy": Fault("NODE[/NPU] [hccn_tool|npu-smi] [on|off]", "the tool says that it is busy", _tool_fault("busy")),
-    "empty": Fault("NODE[/NPU] [hccn_tool|npu-smi] [on|off]", "the tool prints nothing", _tool_fault("empty")),
+    **NPU_FAULTS,
+    **TOOL_FAULTS,
     "cut": Fault(
         "NODE",
         "packets to and from the node vanish until heal NODE (without --netns: SSH drops and is refused)",
@@ -376,6 +273,6 @@ FAULTS: dict[str, Fault] = {
         "RANK [on|off]", "the rank runs out of memory while it loads", _rank_switch("die-at-start")
     ),
     "stall": Fault("RANK [on|off]", "the rank makes no tokens, though /health is 200", _rank_switch("stall")),
-    "heal": Fault("NODE[/NPU]", "everything on the node, or of the NPU, is well again", _heal),
+    "heal": Fault("NODE[/NPU]|all", "everything on the node, or of the NPU, is well again", _heal),
 }
 """Name -> fault, in the order of the help."""

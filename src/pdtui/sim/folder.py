@@ -200,15 +200,16 @@ case $- in *i*) PS1='[{user}@{host} \\W]# ' ;; esac
 def build_node(machine: Machine) -> Npus:
     """Write a node's folder; returns its NPUs."""
     folder = machine.folder
-    for name in ("etc", "fault", "run", "tmp", "state", "npu", "sudo"):
+    for name in ("etc", "fault", "run", "tmp", "state", "sudo"):
         (folder / name).mkdir(parents=True, exist_ok=True)
     machine.home.mkdir(parents=True, exist_ok=True)
-    npus = Npus(folder / "npu", machine.platform, machine.server_index)
+    npus = Npus(machine.shared / "plane", machine.name, machine.platform, machine.server_index)
     npus.create()
+    (folder / "npu").symlink_to(npus.folder)
     (folder / "etc" / "machine-id").write_text(uuid.uuid4().hex + "\n", encoding="ascii")
     new_boot_id(machine)
     if machine.platform != "cpu":
-        _write_hccn_conf(npus, folder / "etc" / "hccn.conf")
+        npus.write_conf(folder / "etc" / "hccn.conf")
         set_env = machine.rank_home.parent / "usr" / "local" / "Ascend" / "ascend-toolkit" / "set_env.sh"
         set_env.parent.mkdir(parents=True, exist_ok=True)
         set_env.write_text(_setup_script(str(set_env)), encoding="utf-8")
@@ -263,26 +264,18 @@ def write_accounts(machine: Machine, user: str, names: Mapping[str, str]) -> Non
     (machine.folder / "var" / "log").mkdir(parents=True, exist_ok=True)
 
 
-def _write_hccn_conf(npus: Npus, path: Path) -> None:
-    lines: list[str] = []
-    keys = {"address": "ip", "netmask": "netmask", "gateway": "gateway", "netdetect": "netdetect"}
-    for phy in range(npus.hardware.count):
-        for key, name in keys.items():
-            value = (npus.folder / str(phy) / name).read_text(encoding="ascii").strip()
-            lines.append(f"{key}_{phy}={value}")
-    path.write_text("\n".join(lines) + "\n", encoding="ascii")
-
-
 def _write_tools(machine: Machine, npus: Npus) -> None:
     hardware = HARDWARE[machine.platform]
     values = {
         "NODE": str(machine.folder),
+        "PLANE": str(npus.plane),
         "PLATFORM": machine.platform,
         "COUNT": str(hardware.cards),
         "CHIPS": str(hardware.chips),
         "NAME": hardware.name,
         "HBM": str(hardware.hbm_mb),
         "VERSION": hardware.version,
+        "FIRMWARE": hardware.firmware,
         "SERVER": str(npus.server_index),
         "PATH": machine.tools,
         "HOSTNAME": machine.name,

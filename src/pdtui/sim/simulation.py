@@ -97,6 +97,7 @@ class SimNode:
         shutil.rmtree(self.folder / "run" / "vllm", ignore_errors=True)
         for held in (self.folder / "npu").glob("*/hbm/*"):
             held.unlink(missing_ok=True)  # Its process's number will be another one's.
+        self.npus.power(on=True)
         await self.processes.start()
         if self.network is not None:
             await self.network.plug(self.name, self.machine.address, self.names, self.processes.take_tap())
@@ -104,6 +105,7 @@ class SimNode:
 
     async def power_off(self) -> None:
         """End every process; peers learn it where they are told at all."""
+        self.npus.power(on=False)
         await self.ssh.kill()
         await self.processes.close()
 
