@@ -24,10 +24,11 @@ import pytest
 from pdtui.cli.actions import confirm, dry_run, no_rank
 from pdtui.cli.ask import Printer, trace_line
 from pdtui.cli.live import OTHERS, settle_for
-from pdtui.cli.status import as_dict, as_text, healthy
+from pdtui.cli.status import as_dict, as_text
 from pdtui.fleet.intents import StartRanks, StopRanks
 from pdtui.fleet.snapshot import Diagnosis, NodeState, NpuStatus, RankState
 from pdtui.fleet.targets import in_short
+from pdtui.fleet.troubles import healthy
 from pdtui.proxy.interface import AskProgress
 from pdtui.readings.verdict import Reason, Verdict
 from tests.fleet.cluster import ALL, Cluster

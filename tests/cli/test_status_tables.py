@@ -9,8 +9,9 @@ from typing import Any
 import pytest
 
 from pdtui.cli.rank_table import rank_table
-from pdtui.cli.status import as_dict, as_text, healthy
+from pdtui.cli.status import as_dict, as_text
 from pdtui.fleet.snapshot import Alarm, ForeignProcess, NodeState, RankState
+from pdtui.fleet.troubles import healthy
 from tests.support.fake_fleet import NOW, FakeFleet, with_node, with_rank
 
 ALARM = Alarm("computes-prompts", "error", "computes prompts itself", "send clients to the proxy", NOW - 9)

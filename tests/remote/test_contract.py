@@ -20,6 +20,7 @@ from pdtui.remote.messages.commands import Command, LogChunk
 from pdtui.remote.messages.ranks import ProcessState
 from pdtui.remote.transports.local import LocalTransport
 from tests.remote.conftest import CLOCK, carriers, following, on_node, spec
+from tests.support.ack_rules import check_rules
 from tests.support.waiting import eventually
 
 
@@ -420,3 +421,7 @@ async def test_forward_leads_to_the_port(transport: Transport) -> None:
         assert await reader.read() == b"echo hi\n"
         writer.close()
         await writer.wait_closed()
+
+
+async def test_acknowledgements_are_kept_and_the_newest_stands(agent: AgentClient) -> None:
+    await check_rules(agent, "acknowledged")

@@ -4,17 +4,27 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
 from pdtui.errors import ActionRefused, ProxyError
 from pdtui.fleet.handle import LogLine, LogView
-from pdtui.fleet.intents import Blocker, Intent, Preview, RestartRanks, StartRanks, StopRanks
+from pdtui.fleet.intents import (
+    Acknowledge,
+    Blocker,
+    Intent,
+    Preview,
+    RestartRanks,
+    StartRanks,
+    StopRanks,
+    Unacknowledge,
+)
 from pdtui.fleet.preflight.events import Ended, PreflightEvent
 from pdtui.fleet.preflight.report import PreflightReport
 from pdtui.fleet.preflight.request import PreflightRequest
 from pdtui.fleet.snapshot import (
+    Acknowledgement,
     Diagnosis,
     Event,
     Headline,
@@ -396,6 +406,9 @@ class FakeFleet:
         self._pending = False
         self.submitted: list[Intent] = []
         self.cancelled: list[str] = []
+        self.acknowledged: list[Acknowledge | Unacknowledge] = []
+        self.unspread: Mapping[str, str] = {}
+        """Nodes that do not have an acknowledgement yet."""
         self.polled: list[tuple[str, ...]] = []
         self.asked: list[Ask] = []
         self.followed: list[str] = []
@@ -528,6 +541,16 @@ class FakeFleet:
             raise self.refusal
         self.submitted.append(intent)
         return f"op-{len(self.submitted)}"
+
+    async def acknowledge(self, intent: Acknowledge | Unacknowledge) -> Mapping[str, str]:
+        if self.refusal is not None:
+            raise self.refusal
+        left = tuple(one for one in self._snapshot.acknowledgements if one.key != intent.key)
+        if isinstance(intent, Acknowledge):
+            left = (*left, Acknowledgement(intent.key, intent.reason, "ops@jump", NOW, NOW + intent.seconds))
+        self.acknowledged.append(intent)
+        self.publish(replace(self._snapshot, revision=self._snapshot.revision + 1, acknowledgements=left))
+        return self.unspread
 
     async def cancel(self, operation: str) -> None:
         self.cancelled.append(operation)

@@ -17,6 +17,7 @@ from pdtui.remote.interface import (
     LinkStatus,
     NodeAgent,
 )
+from pdtui.remote.messages.acks import Ack, AckList
 from pdtui.remote.messages.commands import (
     Command,
     Completed,
@@ -36,6 +37,7 @@ from pdtui.remote.messages.ranks import (
     StopResult,
     WarmUp,
 )
+from tests.support.memory_acks import Acks
 from tests.support.memory_leases import Leases
 from tests.support.memory_ranks import Behaviour, Key, ProcessTable, RankDirectories, Run
 
@@ -99,6 +101,7 @@ class MemoryNode:
     def __post_init__(self) -> None:
         self.table = ProcessTable()
         self.ranks = RankDirectories(self.table, monotonic=self.clock.monotonic, wall=self.wall)
+        self.acks = Acks(wall=self.wall)
         self.leases = Leases(monotonic=self.clock.monotonic, boot=lambda: self.table.boot_id)
         self._locks: dict[Key, asyncio.Lock] = {}
         self._appended = asyncio.Event()
@@ -592,6 +595,14 @@ class MemoryAgent:
     async def release_lease(self, cluster: str, lease: str) -> None:
         await self._answer()
         self.node.leases.release(cluster, lease)
+
+    async def acks(self, cluster: str, *, unless: str = "") -> AckList:
+        await self._answer()
+        return self.node.acks.list(cluster, unless)
+
+    async def put_acks(self, cluster: str, acks: Sequence[Ack]) -> AckList:
+        await self._answer()
+        return self.node.acks.put(cluster, acks)
 
     def execute(self, spec: ExecSpec) -> Execution:
         raise AgentError("no processes in memory", code="system")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 
 from pdtui.cli.live import clock_time
 from pdtui.cli.output import columns
@@ -26,6 +26,8 @@ _ORDER = (
 )
 _NOTE = 24
 """Cells that notes may ask for before figures: longer ones go on in the next line of the terminal anyway."""
+
+KNOWN = "[acknowledged]"
 
 _Text = Callable[[RankStatus, RankMetrics], str]
 
@@ -64,15 +66,16 @@ _FIGURES: tuple[tuple[str, _Text], ...] = (
 tokens whose KV came from a prefill rank."""
 
 
-def rank_table(ranks: Sequence[RankStatus], width: int | None) -> list[str]:
+def rank_table(ranks: Sequence[RankStatus], width: int | None, known: Collection[str] = ()) -> list[str]:
     """Return the ranks as aligned lines, what is wrong first; `width`: cells of the terminal, None without one.
 
-    Figures that no rank has are left out, and with a width those that have no room.
+    Figures that no rank has are left out, and with a width those that have no room. `known`: ranks whose trouble
+    is acknowledged.
     """
     ranks = sorted(ranks, key=_place)
     head = ["RANK", "NODE", "STATE", "SINCE", "PID"]
     rows = [[rank.id, rank.node, rank.state.value, clock_time(rank.since or None), _pid(rank)] for rank in ranks]
-    notes = [rank_note(rank) for rank in ranks]
+    notes = [", ".join(filter(None, (KNOWN if rank.id in known else "", rank_note(rank)))) for rank in ranks]
     note = min(max(map(cells, ("NOTE", *notes))), _NOTE)
     room = (
         None

@@ -14,16 +14,15 @@ import click
 
 from pdtui.cli.live import SETTLE, clock_time, with_fleet
 from pdtui.cli.output import columns, print_json
-from pdtui.cli.rank_table import rank_table
+from pdtui.cli.rank_table import KNOWN, rank_table
 from pdtui.clock import SystemClock
 from pdtui.fleet.fleet import Fleet
 from pdtui.fleet.leases import lease_words
 from pdtui.fleet.serving import is_serving
-from pdtui.fleet.snapshot import NodeState, NodeStatus, NpuStatus, RankState, RankStatus, Snapshot
+from pdtui.fleet.snapshot import Acknowledgement, NodeState, NodeStatus, NpuStatus, RankStatus, Snapshot
 from pdtui.fleet.targets import in_short
+from pdtui.fleet.troubles import FINE, Trouble, healthy, of_npu, troubles, until, untold
 from pdtui.readings.verdict import Verdict
-
-FINE = frozenset({Verdict.HEALTHY, Verdict.NA})
 
 
 @click.command("status")
@@ -48,7 +47,8 @@ def command(file: Path, as_json: bool, wait: float, over: float) -> int:
     """Print nodes, NPUs and ranks of FILE as they are now.
 
     Exit status: 1 when something is not healthy: a node that cannot be reached, an NPU that is not healthy, a
-    rank that is not ready, or one whose metrics say that it does not do its part (an alarm that is an error).
+    rank that is not ready, or one whose metrics say that it does not do its part (an alarm that is an error). What
+    is acknowledged (`pdtui ack`) is listed and does not count.
     """
 
     async def work(fleet: Fleet) -> int:
@@ -77,22 +77,6 @@ async def _looked_through(fleet: Fleet) -> None:
         await fleet.store.changed()
 
 
-def healthy(snapshot: Snapshot) -> bool:
-    """Return whether every node is connected, every NPU healthy and every rank ready and without an error."""
-    return (
-        all(
-            node.state is NodeState.CONNECTED and not node.error and not node.tool_error for node in snapshot.nodes
-        )
-        and all(npu.verdict in FINE for node in snapshot.nodes for npu in node.npus)
-        and all(rank.state is RankState.READY or _serves_by_hand(rank) for rank in snapshot.ranks)
-        and not any(alarm.severity == "error" for rank in snapshot.ranks for alarm in rank.alarms)
-    )
-
-
-def _serves_by_hand(rank: RankStatus) -> bool:
-    return rank.state is RankState.UNMANAGED and is_serving(rank)
-
-
 def as_dict(snapshot: Snapshot) -> dict[str, object]:
     """Return a snapshot as what `--json` prints: an interface.
 
@@ -107,7 +91,15 @@ def as_dict(snapshot: Snapshot) -> dict[str, object]:
         "ranks": [_rank(rank) for rank in snapshot.ranks],
         "groups": [asdict(group) for group in snapshot.groups],
         "leases": [asdict(lease) for lease in snapshot.leases],
+        "healthy": healthy(snapshot),
+        "acknowledgements": [acknowledgement(one, snapshot) for one in snapshot.acknowledgements],
     }
+
+
+def acknowledgement(one: Acknowledgement, snapshot: Snapshot) -> dict[str, object]:
+    """Return an acknowledgement as JSON has it, with the keys of what it is about now."""
+    about = [trouble.key for trouble in troubles(snapshot) if snapshot.acknowledged(trouble.key) is one]
+    return {**asdict(one), "troubles": about}
 
 
 def _node(node: NodeStatus) -> dict[str, object]:
@@ -190,6 +182,9 @@ def as_text(snapshot: Snapshot, *, npus: bool = True, width: int | None = None) 
         lines.append("the file was removed from disk after it was loaded")
     elif snapshot.file_changed:
         lines.append("the file has changed on disk since it was loaded")
+    known = untold(snapshot)
+    if known:
+        lines.append(f"{len(known)} acknowledged, not counted: see below")
     lines += [f"in other hands: {lease_words(lease, snapshot.made_at)}" for lease in snapshot.leases]
     nodes = sorted(snapshot.nodes, key=lambda node: node.state is NodeState.CONNECTED)
     if npus:
@@ -199,7 +194,7 @@ def as_text(snapshot: Snapshot, *, npus: bool = True, width: int | None = None) 
             "",
             *columns(("NODE", "HOST", "STATE", "READY", "NOTE"), _plain_node_rows(nodes, snapshot.ranks)),
         ]
-    unwell = list(_npu_rows(snapshot.nodes))
+    unwell = list(_npu_rows(snapshot))
     if unwell:
         lines += ["", *columns(("NPU", "VERDICT", "RANK", "WHY"), unwell)]
     foreign = list(_foreign_rows(snapshot.nodes))
@@ -210,7 +205,16 @@ def as_text(snapshot: Snapshot, *, npus: bool = True, width: int | None = None) 
         else:
             foreign = [(*row[:4], *row[4 + len(_OF_NPUS) :]) for row in foreign]
         lines += ["", *columns(heads, foreign)]
-    return [*lines, "", *rank_table(snapshot.ranks, width)]
+    lines += ["", *rank_table(snapshot.ranks, width, {trouble.subject for trouble, _ in known})]
+    if known:
+        lines += ["", *columns(("ACKNOWLEDGED", "UNTIL", "BY", "REASON", "WHAT"), _known_rows(known))]
+    return lines
+
+
+def _known_rows(known: Sequence[tuple[Trouble, Acknowledgement]]) -> Iterable[Sequence[str]]:
+    """Return what is wrong and known, each with who knows of it and why."""
+    for trouble, one in known:
+        yield trouble.key, until(one), one.by, one.reason, trouble.summary
 
 
 _OF_NPUS = ("NPUS", "HBM")
@@ -249,13 +253,20 @@ def _conditions(node: NodeStatus) -> str:
     return "; ".join(condition.message for condition in node.conditions)
 
 
-def _npu_rows(nodes: Sequence[NodeStatus]) -> Iterable[Sequence[str]]:
+def _npu_rows(snapshot: Snapshot) -> Iterable[Sequence[str]]:
     """Return what is not healthy, worst first; neighbours of a node with the same trouble share a row."""
+    words = {
+        (node.name, npu.id): _why(node.name, npu, snapshot)
+        for node in snapshot.nodes
+        for npu in node.npus
+        if npu.verdict not in FINE
+    }
     order = (Verdict.FAILED, Verdict.DEGRADED, Verdict.UNKNOWN)
-    found = [(node.name, npu) for node in nodes for npu in node.npus if npu.verdict not in FINE]
+    found = [(node.name, npu) for node in snapshot.nodes for npu in node.npus if npu.verdict not in FINE]
     runs: list[tuple[str, list[NpuStatus]]] = []
     for name, npu in sorted(found, key=lambda pair: order.index(pair[1].verdict)):
-        if runs and runs[-1][0] == name and _same_trouble(runs[-1][1][-1], npu):
+        before = runs[-1][1][-1] if runs and runs[-1][0] == name else None
+        if before and _is_next(before, npu) and words[name, before.id] == words[name, npu.id]:
             runs[-1][1].append(npu)
         else:
             runs.append((name, [npu]))
@@ -263,17 +274,22 @@ def _npu_rows(nodes: Sequence[NodeStatus]) -> Iterable[Sequence[str]]:
         first, last = npus[0], npus[-1]
         ids = f"{first.id}" if first is last else f"{first.id}-{last.id}"
         ranks = in_short(tuple(dict.fromkeys(npu.rank for npu in npus if npu.rank)))
-        yield f"{name}/{ids}", first.verdict.value, ranks or "-", _why(first)
+        yield f"{name}/{ids}", first.verdict.value, ranks or "-", words[name, first.id]
 
 
-def _same_trouble(npu: NpuStatus, following: NpuStatus) -> bool:
+def _is_next(npu: NpuStatus, following: NpuStatus) -> bool:
     return (
         following.id == npu.id + 1 and following.verdict is npu.verdict and bool(npu.rank) == bool(following.rank)
-    ) and _why(npu) == _why(following)
+    )
 
 
-def _why(npu: NpuStatus) -> str:
-    return npu.reasons[0].summary if npu.reasons else ""
+def _why(node: str, npu: NpuStatus, snapshot: Snapshot) -> str:
+    """Return the worst reason that is not acknowledged; else the worst, marked."""
+    found = list(of_npu(node, npu))
+    told = [trouble for trouble in found if snapshot.acknowledged(trouble.key) is None]
+    if told or not found:
+        return told[0].summary if told and npu.reasons else ""
+    return f"{KNOWN} {found[0].summary}"
 
 
 def _foreign_rows(nodes: Sequence[NodeStatus]) -> Iterable[Sequence[str]]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import threading
-from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
+from collections.abc import AsyncIterator, Callable, Coroutine, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self, TypeVar
@@ -19,7 +19,7 @@ from pdtui.errors import PdtuiError
 from pdtui.fleet.executor import DaemonExecutor
 from pdtui.fleet.fleet import Fleet
 from pdtui.fleet.handle import LogLine, LogView
-from pdtui.fleet.intents import Intent, Preview
+from pdtui.fleet.intents import Acknowledge, Intent, Preview, Unacknowledge
 from pdtui.fleet.polling import closing
 from pdtui.fleet.preflight.events import PreflightEvent
 from pdtui.fleet.preflight.report import PreflightReport
@@ -166,6 +166,10 @@ class EngineThread:
     async def submit(self, intent: Intent) -> str:
         """Begin; returns the operation's id. Raises `ActionRefused`."""
         return await self._there(self._running.submit(intent))
+
+    async def acknowledge(self, intent: Acknowledge | Unacknowledge) -> Mapping[str, str]:
+        """Acknowledge a trouble, or take that back. Raises `ActionRefused`."""
+        return await self._there(self._running.acknowledge(intent))
 
     async def cancel(self, operation: str) -> None:
         """Ask a running operation to stop where it is."""

@@ -15,12 +15,13 @@ from typing import TYPE_CHECKING, Self
 
 from pdtui.clock import Clock
 from pdtui.errors import ConnectError, UsageError
+from pdtui.fleet.acknowledging import AckBook
 from pdtui.fleet.crew import Crew
 from pdtui.fleet.diagnostician import Diagnostician
 from pdtui.fleet.evidence import Saved
 from pdtui.fleet.file_watch import FileWatch
 from pdtui.fleet.handle import LogLine, LogView
-from pdtui.fleet.intents import Intent, Preview
+from pdtui.fleet.intents import Acknowledge, Intent, Preview, Unacknowledge
 from pdtui.fleet.journal import Journal, default_dir, unwritable
 from pdtui.fleet.leases import LEASE_TTL, LeaseDesk
 from pdtui.fleet.links import LinkWatcher
@@ -134,6 +135,15 @@ class Fleet:
             ttl=self._lease_ttl,
         )
         self._note_journal(unwritable(self._journal.path))
+        self._acks = AckBook(
+            self._links,
+            self.store,
+            cluster=self.topology.name,
+            clock=self._clock,
+            by=self._by,
+            journal=self._journal,
+            read_only=self.read_only,
+        )
         self._logs = LogBook(self._links, self._log_source, clock=self._clock)
         self._link_watchers = {
             name: LinkWatcher(link, self.store, self.topology.runtime, clock=self._clock)
@@ -201,6 +211,7 @@ class Fleet:
                 on_ready=self._journal.write_ready,
                 last_starts=starts,
                 holder=desk.holder,
+                acks=self._acks,
             )
             for name, link in self._links.items()
         }
@@ -210,6 +221,7 @@ class Fleet:
             "snapshots": self.store.run,
             "file": FileWatch(self.topology, self.store, clock=self._clock).run,
             "logs": self._logs.run,
+            "acknowledgements": self._acks.run,
         }
         for name in self._links:
             if self._given_links is not None:
@@ -363,6 +375,10 @@ class Fleet:
     def last_preflight(self) -> PreflightReport | None:
         """What the last preflight said, whole or as far as it came; None: there was none. Safe from any thread."""
         return self._preflights.last
+
+    async def acknowledge(self, intent: Acknowledge | Unacknowledge) -> Mapping[str, str]:
+        """Acknowledge a trouble, or take that back; returns nodes that lack it yet. Raises `ActionRefused`."""
+        return await self._acks.carry_out(intent)
 
     @property
     def journal_error(self) -> str:

@@ -5,11 +5,11 @@ All methods may be called from any thread; the coroutines run on the caller's lo
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from pdtui.fleet.intents import Intent, Preview
+from pdtui.fleet.intents import Acknowledge, Intent, Preview, Unacknowledge
 from pdtui.fleet.preflight.events import PreflightEvent
 from pdtui.fleet.preflight.report import PreflightReport
 from pdtui.fleet.preflight.request import PreflightRequest
@@ -85,6 +85,13 @@ class FleetHandle(Protocol):
 
     async def submit(self, intent: Intent) -> str:
         """Begin; returns the operation's id. Raises `ActionRefused`. Progress is in the snapshot."""
+        ...
+
+    async def acknowledge(self, intent: Acknowledge | Unacknowledge) -> Mapping[str, str]:
+        """Acknowledge a trouble, or take that back; the snapshot has it at once.
+
+        Returns the nodes that lack it yet (they get it when they are back), and why. Raises `ActionRefused`.
+        """
         ...
 
     async def cancel(self, operation: str) -> None:

@@ -12,6 +12,7 @@ from typing import Protocol
 
 from pdtui.clock import Clock
 from pdtui.errors import RemoteError
+from pdtui.fleet.acknowledging import AckBook
 from pdtui.fleet.lookout import Lookout
 from pdtui.fleet.observation import RankMemory, View, as_it_runs, status_of, stray_plan, who_else_listens
 from pdtui.fleet.snapshot import Alarm, Diagnosis, RankMetrics, RankState, RankStatus
@@ -114,10 +115,12 @@ class RankWatcher:
         on_ready: Callable[[str, int, float, float], None],
         last_starts: Mapping[str, float],
         holder: str,
+        acks: AckBook,
     ) -> None:
         self._link = link
         self._store = store
         self._holder = holder
+        self._acks = acks
         self._cluster = topology.name
         self._plan = plan
         self._clock = clock
@@ -275,6 +278,7 @@ class RankWatcher:
         if not agent.facts.state_dir_error:
             leases = await agent.leases(self._cluster)
             self._store.set_leases(self._link.name, [x for x in leases if x.claim.holder != self._holder])
+            await self._acks.look(self._link.name, agent)
         await self._lookout.look(agent, records, self._offset)
         self._take_records(records, read_at)
         asked: list[RankPlan] = []

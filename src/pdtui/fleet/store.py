@@ -21,6 +21,7 @@ from pdtui.fleet.rank_words import describe_state
 from pdtui.fleet.serving import serving_status
 from pdtui.fleet.snapshot import (
     WRONG_STATES,
+    Acknowledgement,
     Alarm,
     Event,
     FileState,
@@ -34,6 +35,7 @@ from pdtui.fleet.snapshot import (
     RankStatus,
     Snapshot,
 )
+from pdtui.fleet.troubles import known_words, without_known
 from pdtui.readings.verdict import Verdict
 from pdtui.remote.messages.leases import Lease
 from pdtui.topology.model import Topology
@@ -78,6 +80,7 @@ class Store:
         self._journal_error = ""
         self._preflight: PreflightStatus | None = None
         self._leases: dict[str, Sequence[Lease]] = {}
+        self._known: tuple[Acknowledgement, ...] = ()
         self._other_hands: dict[str, LeaseStatus] = {}
         self._dirty = asyncio.Event()
         self._changed: asyncio.Future[None] | None = None
@@ -170,6 +173,19 @@ class Store:
                 self.event("info", before[name].by, f"{before[name].verb} {before[name].what} has ended")
             self._touch()
 
+    def set_acknowledgements(self, known: tuple[Acknowledgement, ...]) -> None:
+        """Take over which acknowledgements are in force."""
+        before, now = ({one.key: one for one in some} for some in (self._known, known))
+        if before == now:
+            return
+        self._known = known
+        for key, one in now.items():
+            if before.get(key) != one:
+                self.event("info", key, known_words(one))
+        for key in before.keys() - now.keys():
+            self.event("info", key, "no longer acknowledged")
+        self._touch()
+
     def set_file(self, state: FileState, error: str = "") -> None:
         """Say how the file on disk is now; `error`: why it could not be loaded, when it is broken."""
         before, known = self._file, self._file_broken
@@ -251,7 +267,7 @@ class Store:
             nodes=nodes,
             ranks=ranks,
             serving=serving_status(self._topology, planned, previous, now),
-            headline=make_headline(nodes, ranks, groups)
+            headline=make_headline(*without_known(nodes, ranks, self._known), groups)
             or file_trouble(self._topology.path.name, self._file, self._file_broken)
             or journal_trouble(self._journal_error),
             groups=groups,
@@ -262,6 +278,7 @@ class Store:
             file_broken=self._file_broken,
             file_removed=self._file == "removed",
             preflight=self._preflight,
+            acknowledgements=self._known,
         )
 
     def _node_event(self, old: NodeStatus, new: NodeStatus) -> None:

@@ -31,14 +31,14 @@ from pdtui.fleet.troubles import (
     of_rank,
     reason_id,
 )
-from pdtui.readings.verdict import Verdict
+from pdtui.readings.verdict import SEVERITY, Verdict
 
 Kind = Literal["node", "npu", "rank", "service", "alarm", "file"]
 
 SETTLING = 60.0
 """Seconds after a connection came back in which an NPU may still be unread: what was known of it stays."""
 
-_VERDICTS = {Verdict.HEALTHY: 0, Verdict.NA: 0, Verdict.UNKNOWN: 1, Verdict.DEGRADED: 2, Verdict.FAILED: 3}
+_VERDICTS = {**SEVERITY, Verdict.NA: 0, Verdict.HEALTHY: 0}
 _STATES = {RankState.UNKEPT: 1, RankState.STALLED: 2, RankState.UNHEALTHY: 3, RankState.FAILED: 4}
 """How bad a state is; 0: one that is well, or that somebody asked for."""
 _SERVING = {"SERVING": 0, "DEGRADED": 1, "STARTING": 2, "STOPPED": 2, "UNKNOWN": 2, "DOWN": 3}
@@ -222,12 +222,13 @@ class _Comparison:
     def _npu(self, node: str, old: NpuStatus, new: NpuStatus) -> Iterable[Transition]:
         was, now = list(of_npu(node, old)), list(of_npu(node, new))
         before, after = _VERDICTS[old.verdict], _VERDICTS[new.verdict]
-        if old.observed_at is None and (new.observed_at is None or after <= 1):
+        unsure = new.verdict is Verdict.UNKNOWN
+        if old.observed_at is None and (new.observed_at is None or unsure or new.verdict in FINE):
             return  # First readings that are good are no news.
         ids = {reason_id(reason) for reason in bad_reasons(old)}
         worst = {reason_id(reason) for reason in bad_reasons(new) if _VERDICTS[reason.verdict] >= after}
         appeared = [trouble for trouble in now if trouble.id not in ids and trouble.id in worst]
-        if before == after and not (appeared and after > 1):
+        if before == after and (unsure or not appeared):
             for trouble in self._told_again(was, now):
                 yield self._again(trouble, str(new.verdict))
             return

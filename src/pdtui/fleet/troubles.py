@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 from pdtui.fleet.rank_words import describe_state
 from pdtui.fleet.serving import is_serving
 from pdtui.fleet.snapshot import (
+    UNSEEN_STATES,
     WRONG_STATES,
     Acknowledgement,
     Alarm,
@@ -18,6 +20,7 @@ from pdtui.fleet.snapshot import (
     RankState,
     RankStatus,
     Snapshot,
+    acknowledgement,
 )
 from pdtui.readings.verdict import Reason, Verdict
 
@@ -41,6 +44,8 @@ class Trouble:
     """Stable within its subject: of a reason, condition or alarm, or a state."""
     severity: Literal["info", "warning", "error"]
     summary: str
+    unwell: bool = True
+    """The cluster is not healthy with it; else it is said, and no more."""
 
     @property
     def key(self) -> str:
@@ -50,10 +55,22 @@ class Trouble:
 
 def troubles(snapshot: Snapshot) -> tuple[Trouble, ...]:
     """Return all that is wrong, acknowledged or not: nodes, their NPUs, ranks, their alarms."""
+    away = {node.name for node in snapshot.nodes if node.state is not NodeState.CONNECTED}
     found = [trouble for node in snapshot.nodes for trouble in of_node(node)]
-    found += [trouble for node in snapshot.nodes for npu in node.npus for trouble in of_npu(node.name, npu)]
-    found += [trouble for rank in snapshot.ranks for trouble in (*of_rank(rank), *of_alarms(rank))]
+    for node in snapshot.nodes:
+        for npu in node.npus:
+            if not (node.name in away and npu.verdict is Verdict.UNKNOWN):  # Its node's own trouble says it.
+                found += of_npu(node.name, npu)
+    for rank in snapshot.ranks:
+        if not (rank.node in away and rank.state in UNSEEN_STATES):
+            found += of_rank(rank)
+        found += of_alarms(rank)
     return tuple(found)
+
+
+def healthy(snapshot: Snapshot) -> bool:
+    """Return whether nothing is wrong but what is acknowledged, and warnings that hurt nobody yet."""
+    return not any(trouble.unwell and not snapshot.acknowledged(trouble.key) for trouble in troubles(snapshot))
 
 
 def untold(snapshot: Snapshot) -> tuple[tuple[Trouble, Acknowledgement], ...]:
@@ -74,7 +91,7 @@ def of_node(node: NodeStatus) -> Iterable[Trouble]:
     if node.tool_error:
         yield Trouble("node", node.name, TOOLS, "error", node.tool_error)
     for condition in node.conditions:
-        yield Trouble("node", node.name, condition.id, "warning", condition.message)
+        yield Trouble("node", node.name, condition.id, "warning", condition.message, unwell=False)
 
 
 def of_npu(node: str, npu: NpuStatus) -> Iterable[Trouble]:
@@ -95,7 +112,7 @@ def bad_reasons(npu: NpuStatus) -> Sequence[Reason]:
 
 def reason_id(reason: Reason) -> str:
     """Return a reason's stable id."""
-    return str(getattr(reason, "id", "")) or str(reason.verdict)
+    return reason.id or str(reason.verdict)
 
 
 def of_rank(rank: RankStatus) -> Iterable[Trouble]:
@@ -116,7 +133,59 @@ def of_alarms(rank: RankStatus) -> Iterable[Trouble]:
 
 def of_alarm(rank: str, alarm: Alarm) -> Trouble:
     """Return an alarm as a trouble."""
-    return Trouble("alarm", rank, alarm.id, alarm.severity, alarm.message)
+    return Trouble("alarm", rank, alarm.id, alarm.severity, alarm.message, unwell=alarm.severity == "error")
+
+
+def without_known(
+    nodes: Sequence[NodeStatus], ranks: Sequence[RankStatus], known: Sequence[Acknowledgement]
+) -> tuple[Sequence[NodeStatus], Sequence[RankStatus]]:
+    """Return nodes and ranks as they would be without what is acknowledged."""
+    if not known:
+        return nodes, ranks
+    well = [_node_without(node, known) for node in nodes]
+    hidden = {
+        node.name
+        for node, shown in zip(nodes, well, strict=True)
+        if node.state is not NodeState.CONNECTED and shown.state is NodeState.CONNECTED
+    }
+    return well, [
+        rank
+        for rank in (_rank_without(rank, known) for rank in ranks)
+        if rank is not None and not (rank.node in hidden and rank.state in UNSEEN_STATES)
+    ]
+
+
+def _is_known(trouble: Trouble, known: Sequence[Acknowledgement]) -> bool:
+    return acknowledgement(known, trouble.key) is not None
+
+
+def _node_without(node: NodeStatus, known: Sequence[Acknowledgement]) -> NodeStatus:
+    hidden = {trouble.id for trouble in of_node(node) if _is_known(trouble, known)}
+    if hidden & {UNREACHABLE, "error"}:
+        node = replace(node, state=NodeState.CONNECTED, error="", remedy="")
+    return replace(
+        node,
+        tool_error="" if TOOLS in hidden else node.tool_error,
+        conditions=tuple(one for one in node.conditions if one.id not in hidden),
+        npus=tuple(_npu_without(node.name, npu, known) for npu in node.npus),
+    )
+
+
+def _npu_without(node: str, npu: NpuStatus, known: Sequence[Acknowledgement]) -> NpuStatus:
+    found = list(of_npu(node, npu))
+    hidden = {trouble.id for trouble in found if _is_known(trouble, known)}
+    if not hidden:
+        return npu
+    left = tuple(reason for reason in npu.reasons if reason_id(reason) not in hidden)
+    bad = [reason.verdict for reason in left if reason.verdict not in FINE]
+    return replace(npu, verdict=bad[0] if bad else Verdict.HEALTHY, reasons=left)
+
+
+def _rank_without(rank: RankStatus, known: Sequence[Acknowledgement]) -> RankStatus | None:
+    """Return a rank without what is known of it; None when its state is."""
+    if any(_is_known(trouble, known) for trouble in of_rank(rank)):
+        return None
+    return replace(rank, alarms=tuple(one for one in rank.alarms if not _is_known(of_alarm(rank.id, one), known)))
 
 
 def is_away(node: NodeStatus) -> bool:
@@ -124,3 +193,13 @@ def is_away(node: NodeStatus) -> bool:
     return node.state in (NodeState.FAILED, NodeState.RECONNECTING) or (
         node.state is NodeState.CONNECTING and bool(node.error)
     )
+
+
+def known_words(ack: Acknowledgement) -> str:
+    """Return `acknowledged by ann@desk until 12-01 08:30: waits for a spare part`."""
+    return f"acknowledged by {ack.by} until {until(ack)}: {ack.reason}"
+
+
+def until(ack: Acknowledgement) -> str:
+    """Return when an acknowledgement ends, local time: `12-01 08:30`."""
+    return time.strftime("%m-%d %H:%M", time.localtime(ack.expires))

@@ -45,6 +45,7 @@ import zlib
 PROTOCOL = 1
 RECORD_FORMAT = 1
 LEASE_FORMAT = 1
+ACK_FORMAT = 1
 MAGIC = "PDTUI-AGENT"
 FRAME = 65536
 RAW_PIECE = 45000  # raw bytes of a blob in one frame: 60,000 in base64
@@ -59,6 +60,7 @@ BACKLOG = 512  # requests that wait for a thread
 STUCK = 8  # threads of one kind of request that may hang in the kernel
 PATIENCE = {"read": 10.0, "ranks": 20.0, "ports": 20.0, "processes": 20.0, "start": 90.0}
 PATIENCE.update(dict.fromkeys(("journal", "journal_tail", "lease", "unlease", "leases", "check"), 10.0))
+PATIENCE.update(acknowledge=10.0, acknowledged=10.0)
 PATIENCE["evidence"] = 20.0
 FOLLOW_PATIENCE = 10.0
 LOCK_PATIENCE = 30.0
@@ -75,6 +77,13 @@ PIECES_KEPT = 4
 JOURNAL_BYTES = 4 << 20
 LEASE_LONGEST = 600.0  # seconds; nothing that claims more is a lease
 LEASE_REMEMBERED = 3600.0  # seconds that a holder who was away can learn that its lease has ended
+ACK_LONGEST = (
+    90 * 86400.0
+)  # seconds; none is longer, and each is remembered so long, so that no older one comes back
+ACK_SAME = 2.0  # seconds within which clocks do not say which acknowledgement is newer
+ACK_AHEAD = 60.0  # seconds: one that follows another at once is dated after it
+ACKS_KEPT = 500
+ACK_WORDS = 500  # characters
 VENDOR_PATH = ("/usr/local/Ascend/driver/tools", "/usr/local/sbin", "/usr/local/bin")
 VENDOR_LIBRARIES = (
     "/usr/local/Ascend/driver/lib64/driver",
@@ -1411,6 +1420,7 @@ class Ranks(object):
         self.state, self.state_error, self.keeper_source = state, state_error, keeper_source
         self.boot = BOOT
         self.leases = Leases(self.boot)
+        self.acks = Acks()
 
     def require_state(self):
         """Fail when there is no folder for records."""
@@ -1895,6 +1905,83 @@ class Leases(object):
         end = self.read(folder).get(str(name), {}).get("broken")
         if end:
             raise Failure("lease_lost", "%s has taken over" % (end.get("by") or "another console"))
+
+
+# ------------------------------------------------------------------------------------------- acknowledgements
+
+
+class Acks(object):
+    """Which troubles of a cluster its operators know of: one file in the cluster's folder, format 1.
+
+    acks.lock   flock: held while the file is changed
+    acks.json   {"format": 1, "acks": {KEY: {id, reason, by, from, at, expires, removed}}}: of each trouble the
+                newest acknowledgement (times: wall clock of this node, they outlive a reboot), also when it has
+                ended or was taken back: a node that was away may bring an older one
+
+    A file or entry that cannot be read is none; fields that are not known here are kept.
+    """
+
+    @staticmethod
+    def read(folder):
+        """Return (the file's object, its entries by key)."""
+        path, now = os.path.join(folder, "acks.json"), time.time()
+        value = load_json(path) if os.path.isfile(path) else {}
+        acks = value.get("acks")
+        known = {}
+        for key, ack in acks.items() if isinstance(acks, dict) else ():
+            times = [ack.get(name) for name in ("at", "expires")] if isinstance(ack, dict) else [None]
+            if all(isinstance(at, (int, float)) and not isinstance(at, bool) for at in times):
+                if isinstance(ack.get("id"), str) and times[0] > now - ACK_LONGEST and times[1] < now + 1e9:
+                    known[key] = ack
+        return value, known
+
+    @staticmethod
+    def view(key, ack):
+        """Return an acknowledgement as the console gets it: durations instead of this node's times."""
+        now = time.time()
+        view = {name: ack.get(name) for name in ("id", "reason", "by", "from", "removed")}
+        view.update(
+            key=key, age=max(-ACK_AHEAD, now - ack["at"]), left=min(ACK_LONGEST, max(0.0, ack["expires"] - now))
+        )
+        return view
+
+    def list(self, folder, unless):
+        """Return the entries, and what they are known by; nothing but that when it is `unless`."""
+        try:
+            known = self.read(folder)[1]
+        except OSError as error:
+            raise Failure(code_of(error), describe(error))
+        digest = hashlib.sha256(repr(sorted((key, ack["id"]) for key, ack in known.items())).encode()).hexdigest()
+        if digest == unless:
+            return {"digest": digest}
+        return {"digest": digest, "acks": [self.view(*pair) for pair in sorted(known.items())]}
+
+    @staticmethod
+    def is_newer(new, old):
+        """Say whether one acknowledgement of a trouble stands instead of another."""
+        apart = new["at"] - min(old["at"], time.time())
+        return new["id"] != old["id"] and (apart >= ACK_SAME or (apart > -ACK_SAME and new["id"] > old["id"]))
+
+    def put(self, job, folder, entries):
+        """Take over what is newer than what is here."""
+        make_private(folder)
+        with FileLock(os.path.join(folder, "acks.lock"), 5.0, job, "the list of acknowledgements"):
+            value, known = self.read(folder)
+            changed, now = False, time.time()
+            for entry in entries[:ACKS_KEPT]:
+                age = min(ACK_LONGEST, max(-ACK_AHEAD, float(entry["age"])))
+                left = min(ACK_LONGEST, max(0.0, float(entry["left"])))
+                ack = {name: str(entry.get(name, ""))[:ACK_WORDS] for name in ("id", "reason", "by", "from")}
+                ack.update(at=now - age, expires=now + left, removed=bool(entry.get("removed")))
+                key = str(entry["key"])[:ACK_WORDS]
+                if key not in known or self.is_newer(ack, known[key]):
+                    known[key], changed = ack, True
+            if changed:
+                newest = sorted(known, key=lambda key: known[key]["at"], reverse=True)[:ACKS_KEPT]
+                value.update(acks={key: known[key] for key in newest})
+                value["format"] = max(number(value.get("format")) or 0, ACK_FORMAT)
+                write_atomically(os.path.join(folder, "acks.json"), json.dumps(value).encode())
+        return self.list(folder, None)
 
 
 # ----------------------------------------------------------------------------------------------------- HTTP
@@ -2715,6 +2802,16 @@ class Agent(object):
         """List the leases that are held."""
         leases = self.ranks.leases.list(self.ranks.folder(args["cluster"]))
         self.answer(request, "ok", {"leases": leases}, {})
+
+    def do_acknowledged(self, request, job, args):
+        """List the acknowledgements."""
+        folder = self.ranks.folder(args["cluster"])
+        self.answer(request, "ok", self.ranks.acks.list(folder, args.get("unless")), {})
+
+    def do_acknowledge(self, request, job, args):
+        """Keep acknowledgements that are newer than what is known here."""
+        folder = self.ranks.folder(args["cluster"])
+        self.answer(request, "ok", self.ranks.acks.put(job, folder, args["acks"]), {})
 
     def do_exec(self, request, job, args):
         """Run a command with its streams."""

@@ -15,6 +15,7 @@ from pdtui.remote.execution import AgentExecution
 from pdtui.remote.failures import bootstrap_failure
 from pdtui.remote.interface import Execution
 from pdtui.remote.loader import bootstrap, read_hello
+from pdtui.remote.messages.acks import Ack, AckList
 from pdtui.remote.messages.commands import (
     Command,
     Completed,
@@ -257,6 +258,29 @@ class AgentClient:
     async def release_lease(self, cluster: str, lease: str) -> None:
         """Give a lease back."""
         await self.request("unlease", cluster=cluster, id=lease)
+
+    async def acks(self, cluster: str, *, unless: str = "") -> AckList:
+        """Return the acknowledgements that the node has; none when it has still those with digest `unless`."""
+        value, _ = await self.request("acknowledged", cluster=cluster, unless=unless)
+        return parse.ack_list(value)
+
+    async def put_acks(self, cluster: str, acks: Sequence[Ack]) -> AckList:
+        """Hand over acknowledgements; the node keeps the newest of each trouble, and returns what it has."""
+        entries = [
+            {
+                "key": one.key,
+                "id": one.id,
+                "reason": one.reason,
+                "by": one.by,
+                "from": one.origin,
+                "age": one.age,
+                "left": one.left,
+                "removed": one.removed,
+            }
+            for one in acks
+        ]
+        value, _ = await self.request("acknowledge", cluster=cluster, acks=entries)
+        return parse.ack_list(value)
 
     def execute(self, spec: ExecSpec) -> Execution:
         """Return a command that starts when its output is asked for."""

@@ -12,6 +12,7 @@ from enum import StrEnum
 from typing import Protocol
 
 from pdtui.errors import ConnectError
+from pdtui.remote.messages.acks import Ack, AckList
 from pdtui.remote.messages.commands import Command, Completed, ExecChunk, ExecSpec, Facts, HttpReply, LogChunk
 from pdtui.remote.messages.leases import Lease, LeaseClaim, LeaseResult
 from pdtui.remote.messages.processes import Listener, ProcessInfo
@@ -161,6 +162,14 @@ class NodeAgent(Protocol):
 
     async def release_lease(self, cluster: str, lease: str) -> None:
         """Give a lease back."""
+        ...
+
+    async def acks(self, cluster: str, *, unless: str = "") -> AckList:
+        """Return the acknowledgements that the node has; none when it has still those with digest `unless`."""
+        ...
+
+    async def put_acks(self, cluster: str, acks: Sequence[Ack]) -> AckList:
+        """Hand over acknowledgements; the node keeps the newest of each trouble, and returns what it has."""
         ...
 
     def execute(self, spec: ExecSpec) -> Execution:

@@ -6,6 +6,7 @@ import math
 from collections.abc import Mapping
 from typing import Any, get_args
 
+from pdtui.remote.messages.acks import AHEAD, LONGEST, Ack, AckList
 from pdtui.remote.messages.commands import (
     Command,
     Completed,
@@ -253,3 +254,24 @@ def lease_result(raw: Json) -> LeaseResult:
     leases = tuple(lease(one) for one in found if isinstance(one, dict)) if isinstance(found, list) else ()
     word = raw.get("state")
     return LeaseResult("held" if word == "held" else "broken" if word == "broken" else "refused", leases)
+
+
+def ack(raw: Json) -> Ack:
+    """Read an acknowledgement."""
+    return Ack(
+        key=text(raw.get("key")),
+        id=text(raw.get("id")),
+        reason=text(raw.get("reason")),
+        by=text(raw.get("by")),
+        origin=text(raw.get("from")),
+        age=min(LONGEST, max(-AHEAD, real(raw.get("age")))),
+        left=min(LONGEST, max(0.0, real(raw.get("left")))),
+        removed=bool(raw.get("removed")),
+    )
+
+
+def ack_list(raw: Json) -> AckList:
+    """Read a node's acknowledgements."""
+    found = raw.get("acks")
+    acks = tuple(map(ack, (one for one in found if isinstance(one, dict)))) if isinstance(found, list) else None
+    return AckList(text(raw.get("digest")), acks)
