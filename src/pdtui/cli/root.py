@@ -28,6 +28,7 @@ COMMANDS = {
     "check": "static findings of a topology file",
     "plan": "ranks, devices, commands and the port map",
     "schema": "JSON Schema of the topology file",
+    "preflight": "live checks over the nodes before something is started",
     "status": "nodes, NPUs and ranks now",
     "start": "start ranks and wait for them",
     "stop": "stop ranks and wait for them",

@@ -67,3 +67,5 @@ class Result:
     evidence: tuple[Evidence, ...] = ()
     because: str = ""
     """Why it was not run, or makes no sense here."""
+    by_choice: bool = False
+    """It was not run because nobody asked for it: that is no reason to call the cluster not good."""

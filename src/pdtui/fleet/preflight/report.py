@@ -1,12 +1,20 @@
-"""What came out of a preflight."""
+"""What came out of a preflight, and its form as JSON: an interface, by `SCHEMA_VERSION`."""
 
 from __future__ import annotations
 
+import json
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any
 
-from pdtui.fleet.preflight.outcome import WORST_FIRST, Outcome, Result
+from pdtui.errors import FileError
+from pdtui.fleet.preflight.outcome import WORST_FIRST, Evidence, Outcome, Result
+from pdtui.text import clean
+from pdtui.topology.redact import redacted_text
+
+SCHEMA_VERSION = 1
 
 
 @dataclass(frozen=True)
@@ -34,13 +42,101 @@ class PreflightReport:
         return Counter(result.outcome for result in self.results)
 
     def good(self, *, allow_unknown: bool = False) -> bool:
-        """Whether nothing failed, and (unless it is allowed) nothing is unknown."""
-        counts = self.counts
-        return not counts[Outcome.FAIL] and (allow_unknown or not counts[Outcome.UNKNOWN])
+        """Whether it came to its end, nothing failed, and (unless it is allowed) nothing is unknown.
+
+        What was not run, and not by choice, is not known to be good either.
+        """
+        failed = any(one.outcome is Outcome.FAIL for one in self.results)
+        unknown = any(
+            one.outcome is Outcome.UNKNOWN or (one.outcome is Outcome.NOT_RUN and not one.by_choice)
+            for one in self.results
+        )
+        return self.complete and not failed and (allow_unknown or not unknown)
+
+    def as_json(self) -> dict[str, Any]:
+        """Return what `--json` prints. Times are wall clock, seconds since the epoch."""
+        return {
+            "schema_version": SCHEMA_VERSION,
+            "cluster": self.cluster,
+            "file_digest": self.digest,
+            "by": self.by,
+            "began": round(self.began, 3),
+            "ended": round(self.ended, 3),
+            "complete": self.complete,
+            "targets": list(self.targets),
+            "only": list(self.only),
+            "nodes": list(self.nodes),
+            "checks": list(self.checks),
+            "counts": {outcome.value: self.counts.get(outcome, 0) for outcome in Outcome},
+            "results": [asdict(result) for result in self.results],
+        }
+
+
+def hidden(result: Result) -> Result:
+    """Return a result without secrets and without what a terminal would take for commands."""
+
+    def shown(text: str) -> str:
+        return redacted_text(clean(text))
+
+    return replace(
+        result,
+        summary=shown(result.summary),
+        remedy=shown(result.remedy),
+        because=shown(result.because),
+        evidence=tuple(replace(one, command=shown(one.command), raw=shown(one.raw)) for one in result.evidence),
+    )
 
 
 def counts_words(counts: Mapping[Outcome, int]) -> str:
     """Return how many results there are of each outcome, the worst first: `2 fail, 1 unknown, 120 pass`."""
-    return (
-        ", ".join(f"{counts[outcome]} {outcome}" for outcome in WORST_FIRST if counts.get(outcome)) or "no results"
+    words = [f"{counts[outcome]} {outcome}" for outcome in WORST_FIRST if counts.get(outcome)]
+    return ", ".join(words) or "no results"
+
+
+def read_report(path: Path) -> PreflightReport:
+    """Read what `--json` printed. Raises `FileError` for a file that cannot be read or is no such report."""
+    remedy = f"pdtui preflight FILE --json > {path.name} makes one"
+    try:
+        data = json.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise FileError(f"{path}: {error.strerror}", remedy=remedy) from None
+    except (ValueError, RecursionError) as error:
+        raise FileError(f"{path}: no JSON: {error}", remedy=remedy) from None
+    version = data.get("schema_version") if isinstance(data, dict) else None
+    if version != SCHEMA_VERSION:
+        raise FileError(f"{path}: no report of a preflight in version {SCHEMA_VERSION} of its form", remedy=remedy)
+    try:
+        return _from_json(data)
+    except (KeyError, TypeError, ValueError) as error:
+        raise FileError(f"{path}: not a whole report: {error}", remedy=remedy) from None
+
+
+def _from_json(data: Mapping[str, Any]) -> PreflightReport:
+    results = tuple(
+        hidden(
+            Result(
+                str(one["check"]),
+                str(one["subject"]),
+                Outcome(one["outcome"]),
+                str(one["summary"]),
+                str(one["remedy"]),
+                tuple(Evidence(str(e["command"]), str(e["raw"]), float(e["at"])) for e in one["evidence"]),
+                str(one["because"]),
+                bool(one["by_choice"]),
+            )
+        )
+        for one in data["results"]
+    )
+    return PreflightReport(
+        cluster=clean(str(data["cluster"])),
+        digest=str(data["file_digest"]),
+        by=clean(str(data["by"])),
+        began=float(data["began"]),
+        ended=float(data["ended"]),
+        nodes=tuple(clean(str(name)) for name in data["nodes"]),
+        checks=tuple(clean(str(name)) for name in data["checks"]),
+        results=results,
+        targets=tuple(clean(str(word)) for word in data["targets"]),
+        only=tuple(clean(str(word)) for word in data["only"]),
+        complete=bool(data["complete"]),
     )

@@ -13,9 +13,10 @@ from pdtui.fleet.preflight.check import Check, NodeView, Survey, barrier
 from pdtui.fleet.preflight.events import AcrossProgress, Began, Ended, NodeEnded, NodeProgress, PreflightEvent
 from pdtui.fleet.preflight.facts import NodeFacts
 from pdtui.fleet.preflight.gathering import Gathering, Limits, all_of
+from pdtui.fleet.preflight.grouping import node_of
 from pdtui.fleet.preflight.outcome import Outcome, Result
 from pdtui.fleet.preflight.probes import NO_ANSWER, Everywhere, Probe, probe_of
-from pdtui.fleet.preflight.report import PreflightReport
+from pdtui.fleet.preflight.report import PreflightReport, hidden
 from pdtui.fleet.preflight.request import PreflightRequest
 from pdtui.readings.answer import Failure, Reading
 from pdtui.readings.commands import QUERIES, Query
@@ -79,6 +80,11 @@ class Preflight:
     def report(self) -> PreflightReport:
         """What is known by now."""
         order = {one.id: index for index, one in enumerate(self._all)}
+        places = {name: index for index, name in enumerate(self._gatherings)}
+
+        def place(result: Result) -> tuple[int, int]:
+            return order[result.check], places.get(node_of(result.subject), -1)
+
         return PreflightReport(
             cluster=self._topology.name,
             digest=self._topology.digest,
@@ -87,7 +93,7 @@ class Preflight:
             ended=self._clock.wall(),
             nodes=tuple(self._gatherings),
             checks=tuple(one.id for one in self._all),
-            results=tuple(sorted(self._results, key=lambda result: order[result.check])),
+            results=tuple(hidden(one) for one in sorted(self._results, key=place)),
             targets=self._request.targets,
             only=self._request.only,
         )

@@ -29,7 +29,8 @@ def ssh(view: NodeView) -> Iterable[Result]:
         words = made.error or "no answer"
         yield Result("ssh", view.name, Outcome.FAIL, words, made.remedy, shown)
         return
-    who = f"{made.user}@{made.hostname}, Python {made.python}"
+    host = f" on {made.hostname}" if made.hostname != view.name else ""
+    who = f"{made.user}{host}, Python {made.python}"
     if view.facts.lost:
         yield Result("ssh", view.name, Outcome.UNKNOWN, f"{who}; then: {view.facts.lost}", _FROZEN)
     elif made.seconds is not None and made.seconds > SLOW:

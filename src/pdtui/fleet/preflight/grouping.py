@@ -1,0 +1,64 @@
+"""Results that say the same together, and subjects in few words: what people read, in text and Markdown."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from pdtui.fleet.preflight.check import spans
+from pdtui.fleet.preflight.outcome import Outcome, Result
+
+
+@dataclass(frozen=True, slots=True)
+class Grouped:
+    """One statement of one check, and all subjects that it is made of."""
+
+    result: Result
+    """The first of them."""
+    subjects: tuple[str, ...]
+
+
+def grouped(results: Iterable[Result], outcome: Outcome) -> tuple[Grouped, ...]:
+    """Return the results of one outcome, those that say the same of several subjects as one; in their order."""
+    found: dict[tuple[str, str, str, str], list[Result]] = {}
+    for one in results:
+        if one.outcome is outcome:
+            found.setdefault((one.check, one.summary, one.remedy, one.because), []).append(one)
+    return tuple(Grouped(same[0], tuple(one.subject for one in same)) for same in found.values())
+
+
+_NUMBERED = re.compile(r"(.*?)(\d{1,9})", re.DOTALL)
+
+
+def in_short(subjects: Sequence[str]) -> str:
+    """Return subjects in few words: `node1-4, node6/9, node6/11`, in the order in which their kinds come."""
+    kinds: dict[str, list[int]] = {}
+    for subject in subjects:
+        match = _NUMBERED.fullmatch(subject)
+        if match and not match[2].startswith("0"):
+            kinds.setdefault(match[1], []).append(int(match[2]))
+        elif match and match[2] == "0":
+            kinds.setdefault(match[1], []).append(0)
+        else:
+            kinds.setdefault(subject, [])
+    words: list[str] = []
+    for kind, numbers in kinds.items():
+        words += [kind + span for span in spans(set(numbers)).split(", ")] if numbers else [kind]
+    return ", ".join(words)
+
+
+def node_of(subject: str) -> str:
+    """Return the part of a subject that may be a node's name: `node3` of `node3/9 -> node1/2`."""
+    return subject.partition(" ")[0].partition("/")[0]
+
+
+def worst(results: Iterable[Result]) -> Mapping[tuple[str, str], Outcome]:
+    """Return the worst outcome of each check on each node (or `cluster`, or a group of ranks)."""
+    order = (Outcome.FAIL, Outcome.UNKNOWN, Outcome.WARN, Outcome.NOT_RUN, Outcome.PASS, Outcome.NA)
+    found: dict[tuple[str, str], Outcome] = {}
+    for one in results:
+        key = (one.check, node_of(one.subject))
+        if key not in found or order.index(one.outcome) < order.index(found[key]):
+            found[key] = one.outcome
+    return found
