@@ -98,6 +98,8 @@ class _Reader:
         self.card: tuple[list[str], str] | None = None
         self.columns = 0
         """Of the process section; 0 before it."""
+        self.idle = False
+        """Some NPU is said to have no processes."""
         self.broken = False
         self.ended = False
         """The last line was a rule."""
@@ -122,6 +124,7 @@ class _Reader:
                 self.titles.append((match[1], match[2]))
             elif _IDLE.match(cells[0]):
                 self.columns = self.columns or 4
+                self.idle = True
         elif cells[1] == "Process id":
             self.columns = len(cells)
             self.broken = self.broken or self.columns not in (4, 5)
@@ -213,6 +216,7 @@ def read_table(answer: Answer) -> Reading[Table]:
     unique = len({chip.device for chip in reader.chips}) == len(reader.chips)
     if not unique:
         return reading(answer, None)
-    whole = reader.header and reader.columns > 0 and reader.ended and not reader.broken and is_whole(answer)
+    listed = reader.idle or bool(processes)
+    whole = reader.header and listed and reader.ended and not reader.broken and is_whole(answer)
     versions = reader.titles[0] if reader.titles else ("", "")
     return reading(answer, Table(*versions, tuple(reader.chips), processes, whole))

@@ -37,11 +37,10 @@ class CardList:
 
 
 def read_list(answer: Answer) -> Reading[CardList]:
-    """Read `info -l`. A card whose lines are cut is not listed."""
+    """Read `info -l`."""
     total: int | None = None
     cards: list[dict[str, str]] = []
-    lines = stdout_lines(answer)
-    for line in lines if is_whole(answer) else lines[:-1]:
+    for line in stdout_lines(answer) if is_whole(answer) else ():
         key, value = pair_of(line) or ("", "")
         if key in ("Total Count", "Card Count"):
             if total is not None or cards or (total := whole_number(value)) is None:
