@@ -16,7 +16,7 @@ from typing import Literal
 from pdtui.errors import UsageError
 from pdtui.readings.answer import Answer, Failure, failure_of
 from pdtui.readings.hccn.kinds import HCCN, HCCN_A5
-from pdtui.readings.hccn_conf import read_hccn_conf
+from pdtui.readings.hccn_conf import PATH, read_hccn_conf
 from pdtui.readings.kinds import Kind
 from pdtui.readings.npu_smi_kinds import NPU_SMI
 from pdtui.readings.versions import (
@@ -30,9 +30,7 @@ from pdtui.text import clean_line, decode, did_you_mean
 
 Generation = Literal["a2", "a3", "a5"]
 
-CONF_FILE = "/etc/hccn.conf"
-
-_CONF = Kind("hccn-conf", f"cat {CONF_FILE}", "addresses that NPUs get at boot", read_hccn_conf)
+_CONF = Kind("hccn-conf", f"cat {PATH}", "addresses that NPUs get at boot", read_hccn_conf)
 _DRIVER = Kind("driver-version", f"cat {DRIVER_FILE}", "version of the driver", read_version_file)
 _FIRMWARE = Kind("firmware-version", f"cat {FIRMWARE_FILE}", "version of the firmware", read_version_file)
 _CANN = Kind("cann-version", f"cat {CANN_FILES[0]}", "version of CANN", read_cann_version)

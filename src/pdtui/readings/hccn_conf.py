@@ -23,6 +23,11 @@ class ConfProblem:
     device: int | None
     """The NPU whose setting it is; None for a line that is none."""
     summary: str
+    serious: bool = True
+    """The NPU cannot be reached as the file says; otherwise it is worth a word."""
+
+
+PATH = "/etc/hccn.conf"
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +72,7 @@ def _problems_of(device: int, settings: Mapping[str, str], lines: Mapping[str, i
     found = []
 
     def wrong(key: str, summary: str) -> None:
-        found.append(ConfProblem(lines[f"{key}_{device}"], device, summary))
+        found.append(ConfProblem(lines[f"{key}_{device}"], device, summary, key != "netdetect"))
 
     for key in ("address", "gateway", "netdetect"):
         if settings.get(key) and _address(settings[key]) is None:
@@ -115,7 +120,8 @@ def parse_hccn_conf(text: str) -> HccnConf:
         match = _SETTING.match(line)
         if match is None:
             if not _OTHER.match(line):
-                problems.append(ConfProblem(number, None, f"no setting of the form key_N=value: {line[:60]}"))
+                words = f"no setting of the form key_N=value: {line[:60]}"
+                problems.append(ConfProblem(number, None, words, serious=False))
             continue
         key, device, value = match[1], int(match[2]), match[3]
         name = f"{key}_{device}"

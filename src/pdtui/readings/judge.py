@@ -197,7 +197,7 @@ def _judge_vnic(case: _Case, readings: NpuReadings, ages: Ages, place: Place) ->
         case.add(assess_vnic(vnic, case.platform, place), readings.vnic.good)
 
 
-def _in_vnic_range(netdetect: NetDetect | None) -> bool:
+def in_vnic_range(netdetect: NetDetect | None) -> bool:
     """Return whether the detect address lies in the subnets of the vNICs, 192.168.0 to 192.168.7."""
     try:
         address = ipaddress.IPv4Address(netdetect.address) if netdetect else None
@@ -217,7 +217,7 @@ def _judge_roce(case: _Case, readings: NpuReadings, plane: RocePlane, ages: Ages
         return
     told = assess_net_health(health, case.platform, place)
     netdetect = readings.netdetect.good.value if readings.netdetect.good else None
-    if health.word.lower() == "receive timeout" and case.platform == "a3" and _in_vnic_range(netdetect):
+    if health.word.lower() == "receive timeout" and case.platform == "a3" and in_vnic_range(netdetect):
         words = f"net health {health.word}: the detect address lies in the vNIC range, where nobody answers"
         told = finding("net-health-vnic", words, place)
     case.add(told, readings.net_health.good)
