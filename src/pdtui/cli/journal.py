@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import re
 import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -39,8 +38,6 @@ NEWS_BYTES = 1 << 17
 HERE_INTERVAL = 1.0
 NODES_INTERVAL = 3.0
 
-_SPAN = re.compile(r"(\d+(?:\.\d+)?)\s*([smhd])")
-_SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
 _PLAIN = frozenset(
     ("id", "at", "who", "from", "event", "received", "operation", "ranks", "rank", "node", "result", "state")
 )
@@ -58,8 +55,8 @@ class Since(click.ParamType[float]):
         """Return it, or fail with a usage error."""
         if isinstance(value, float):
             return value
-        if match := _SPAN.fullmatch(value.strip()):
-            return time.time() - float(match[1]) * _SECONDS[match[2]]
+        if (seconds := options.span_seconds(value)) is not None:
+            return time.time() - seconds
         for shape in ("%Y-%m-%d %H:%M:%S", "%Y-%m-%d %H:%M", "%Y-%m-%dT%H:%M:%S", "%Y-%m-%d"):
             try:
                 return time.mktime(time.strptime(value.strip(), shape))
@@ -246,6 +243,8 @@ def _detail(key: str, value: object) -> str:
         return ""
     if key == "seconds" and isinstance(value, int | float):
         return f"after {value:.0f} s"
+    if key == "until" and isinstance(value, int | float):
+        return f"until {time.strftime('%m-%d %H:%M', time.localtime(value))}"
     if key == "folders" and isinstance(value, dict) and len(value) > 1:
         rank, folder = next(iter(value.items()))
         return f"{len(value)} folders: {_text(rank)} {_text(folder)} …"

@@ -2,11 +2,38 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import click
 
 from pdtui.fleet.intents import DRAIN
+from pdtui.text import clean_line
+
+_SPAN = re.compile(r"(\d+(?:\.\d+)?)\s*([smhd])")
+_SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
+
+
+def span_seconds(text: str) -> float | None:
+    """Return the seconds of `90s`, `30m`, `2h`, `3d`; None for anything else."""
+    match = _SPAN.fullmatch(text.strip())
+    return float(match[1]) * _SECONDS[match[2]] if match else None
+
+
+class Span(click.ParamType[float]):
+    """A length of time: `90s`, `30m`, `8h`, `3d`."""
+
+    name = "TIME"
+
+    def convert(self, value: str | float, param: click.Parameter | None, ctx: click.Context | None) -> float:
+        """Return it in seconds, or fail with a usage error."""
+        if isinstance(value, float):
+            return value
+        seconds = span_seconds(value)
+        if seconds is None:
+            self.fail(f"{clean_line(value)!r} is no length of time: 90m, 8h, 3d", param, ctx)
+        return seconds
+
 
 file = click.argument("file", type=click.Path(path_type=Path))
 

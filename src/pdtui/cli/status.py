@@ -52,12 +52,7 @@ def command(file: Path, as_json: bool, wait: float, over: float) -> int:
     """
 
     async def work(fleet: Fleet) -> int:
-        with contextlib.suppress(TimeoutError):  # What has not answered by then is unknown, and says why.
-            async with asyncio.timeout(max(1.0, wait)):
-                # Not the others: they have just refused, and sshd counts failed logins.
-                if there := [node.name for node in fleet.snapshot.nodes if node.state is NodeState.CONNECTED]:
-                    await fleet.poll_now(there, hanging=False)
-                await _looked_through(fleet)
+        await read_all(fleet, wait)
         await SystemClock().sleep(over)
         fleet.store.publish()
         snapshot = fleet.snapshot
@@ -69,6 +64,16 @@ def command(file: Path, as_json: bool, wait: float, over: float) -> int:
         return 0 if healthy(snapshot) else 1
 
     return with_fleet(file, work, read_only=True, wait=wait)
+
+
+async def read_all(fleet: Fleet, wait: float) -> None:
+    """Wait at most so many seconds until every NPU was read, and every log that says why a rank is as it is."""
+    with contextlib.suppress(TimeoutError):  # What has not answered by then is unknown, and says why.
+        async with asyncio.timeout(max(1.0, wait)):
+            # Not the others: they have just refused, and sshd counts failed logins.
+            if there := [node.name for node in fleet.snapshot.nodes if node.state is NodeState.CONNECTED]:
+                await fleet.poll_now(there, hanging=False)
+            await _looked_through(fleet)
 
 
 async def _looked_through(fleet: Fleet) -> None:

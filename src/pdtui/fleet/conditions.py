@@ -9,6 +9,9 @@ from pdtui.fleet.snapshot import Condition, NodeStatus
 from pdtui.remote.messages.commands import Facts
 from pdtui.topology.model import Runtime
 
+CONDITIONS = ("state-in-container", "other-records", "no-state", "logout")
+"""Ids of all conditions."""
+
 MEMORY = frozenset({"tmpfs", "ramfs"})
 """File systems that a restart of their container empties."""
 

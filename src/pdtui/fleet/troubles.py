@@ -33,6 +33,12 @@ TOOLS = "tools"
 """Id of a node whose tools do not answer."""
 
 
+NO_RANKS = "no-ranks"
+"""Id of a node that answers and does not let us to where its ranks run."""
+
+NODE_IDS = (UNREACHABLE, TOOLS, NO_RANKS)
+
+
 @dataclass(frozen=True, slots=True)
 class Trouble:
     """Something that is not as it should be."""
@@ -87,7 +93,7 @@ def of_node(node: NodeStatus) -> Iterable[Trouble]:
     elif node.state is NodeState.CONNECTING:
         yield Trouble("node", node.name, UNREACHABLE, "info", "connecting")
     elif node.error:
-        yield Trouble("node", node.name, "error", "error", node.error.splitlines()[0])
+        yield Trouble("node", node.name, NO_RANKS, "error", node.error.splitlines()[0])
     if node.tool_error:
         yield Trouble("node", node.name, TOOLS, "error", node.tool_error)
     for condition in node.conditions:
@@ -161,7 +167,7 @@ def _is_known(trouble: Trouble, known: Sequence[Acknowledgement]) -> bool:
 
 def _node_without(node: NodeStatus, known: Sequence[Acknowledgement]) -> NodeStatus:
     hidden = {trouble.id for trouble in of_node(node) if _is_known(trouble, known)}
-    if hidden & {UNREACHABLE, "error"}:
+    if hidden & {UNREACHABLE, NO_RANKS}:
         node = replace(node, state=NodeState.CONNECTED, error="", remedy="")
     return replace(
         node,
