@@ -63,7 +63,7 @@ class Tools:
             npu, chip = divmod(device, 2) if self.a3 else (device, 0)
             listed.append(f"| {npu}       {chip} | {pid} | {name} | {memory} |")
         head = HEAD.format(phy="  Phy-ID" if self.a3 else "        ")
-        return head + "\n".join([*rows, FOOT + "\n".join(listed), "+=====+"])
+        return head + "\n".join([*rows, FOOT + "\n".join(listed), "+=====+\n"])
 
     def _text(self, query: str, device: int) -> tuple[str, str, int]:
         if device not in self.devices:

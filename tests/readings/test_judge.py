@@ -7,7 +7,7 @@ import pytest
 
 from pdtui.readings import hccn
 from pdtui.readings.answer import Answer, Reading
-from pdtui.readings.judge import Ages, Judgement, NpuReadings, Observed, judge, roce_plane
+from pdtui.readings.judge import Ages, Judgement, NodeSight, NpuReadings, Observed, judge, node_sight, roce_plane
 from pdtui.readings.npu_smi import Table, read_table
 from pdtui.readings.verdict import Verdict
 from pdtui.topology.model import Platform
@@ -66,7 +66,7 @@ def verdict(
     count = 16 if platform == "a3" else 8
     readings = {i: one if i == device else others for i in range(count)}
     default = table() if platform == "a3" else table(A2)
-    return judge(device, platform, on or default, one, roce_plane(readings), now=now, ages=Ages())
+    return judge(device, platform, on or default, one, node_sight(readings), now=now, ages=Ages())
 
 
 @pytest.mark.parametrize("platform", ["a2", "a3"])
@@ -205,7 +205,7 @@ def test_no_answer_is_neither_healthy_nor_failed(answer: Answer, platform: Platf
 def test_busy_leaves_a_fresh_value_standing_and_a_stale_one_not() -> None:
     busy = hccn.read_link(said("hccn_tool is busy, please try again.", status=11, at=NOW))
     assert verdict(replace(GOOD, link=link().then(busy))).verdict is Verdict.HEALTHY
-    assert verdict(replace(GOOD, link=link(at=NOW - 61).then(busy))).verdict is Verdict.UNKNOWN
+    assert verdict(replace(GOOD, link=link(at=NOW - 211).then(busy))).verdict is Verdict.UNKNOWN
 
 
 def test_a_time_out_counts_at_once_though_the_last_value_is_fresh() -> None:
@@ -234,13 +234,13 @@ def test_a_certain_failure_outweighs_what_is_unknown_and_unknown_what_is_degrade
 
 def test_a5_has_no_network_verdict() -> None:
     text = sample("npu_smi_info_idle.a5.txt").decode()
-    assert judge(0, "a5", table(text), NpuReadings(), roce_plane({}), now=NOW).verdict is Verdict.HEALTHY
+    assert judge(0, "a5", table(text), NpuReadings(), NodeSight(), now=NOW).verdict is Verdict.HEALTHY
     down = NpuReadings(vnic=vnic("DOWN"))
-    assert judge(0, "a5", table(text), down, roce_plane({}), now=NOW).verdict is Verdict.HEALTHY
+    assert judge(0, "a5", table(text), down, NodeSight(), now=NOW).verdict is Verdict.HEALTHY
 
 
 def test_nothing_asked_yet_is_unknown() -> None:
-    result = judge(0, "a3", Observed(), NpuReadings(), roce_plane({}), now=NOW)
+    result = judge(0, "a3", Observed(), NpuReadings(), NodeSight(), now=NOW)
     assert result.verdict is Verdict.UNKNOWN
     assert result.oldest is None
 

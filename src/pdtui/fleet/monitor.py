@@ -17,7 +17,7 @@ from pdtui.fleet.snapshot import NpuStatus
 from pdtui.readings import hccn
 from pdtui.readings.answer import Answer, Failure
 from pdtui.readings.commands import QUERIES, Query, argv_of
-from pdtui.readings.judge import Ages, NpuReadings, Observed, RocePlane, judge, roce_plane
+from pdtui.readings.judge import Ages, NodeSight, NpuReadings, Observed, judge, node_sight
 from pdtui.readings.npu_smi import Table, read_table
 from pdtui.readings.words import REMEDIES, failure_words
 from pdtui.remote.interface import NodeAgent, NodeLink
@@ -170,7 +170,7 @@ class NpuMonitor:
 
     def _add(self, device: int) -> None:
         rank = self._ranks.get(device, "")
-        verdict = judge(device, self._platform, Observed(), NpuReadings(), roce_plane({}), now=0.0)
+        verdict = judge(device, self._platform, Observed(), NpuReadings(), NodeSight(), now=0.0)
         status = NpuStatus(device, verdict.verdict, verdict.reasons, rank=rank)
         self._devices[device] = _Device(NpuReadings(), status)
         queries = [query for query in _ASKED if query in QUERIES[self._platform]]
@@ -299,8 +299,8 @@ class NpuMonitor:
             hanging = f"hccn_tool hangs on this NPU since {_clock_time(breaker.since)}" if breaker.hanging else ""
             if hanging != known.readings.hanging:
                 known.readings = replace(known.readings, hanging=hanging)
-        plane = roce_plane({device: known.readings for device, known in self._devices.items()})
-        statuses = tuple(self._status(device, plane, now) for device in sorted(self._devices))
+        sight = node_sight({device: known.readings for device, known in self._devices.items()})
+        statuses = tuple(self._status(device, sight, now) for device in sorted(self._devices))
         error = self._tool_error()
         old, observed_at, old_error = self._published
         same = len(old) == len(statuses) and all(a is b for a, b in zip(old, statuses, strict=True))
@@ -309,10 +309,10 @@ class NpuMonitor:
         self._published = (statuses, self._observed_at, error)
         self._publish_to(self._node, statuses, self._observed_at, error)
 
-    def _status(self, device: int, plane: RocePlane, now: float) -> NpuStatus:
+    def _status(self, device: int, sight: NodeSight, now: float) -> NpuStatus:
         known = self._devices[device]
         readings = known.readings
-        result = judge(device, self._platform, self._table, readings, plane, now=now, ages=self._ages)
+        result = judge(device, self._platform, self._table, readings, sight, now=now, ages=self._ages)
         table = self._table.good.value if self._table.good else None
         chip = table.of(device) if table else None
         link, health, vnic = (

@@ -130,6 +130,144 @@ KINDS: Mapping[str, Kind] = {
         "Set netdetect_{device} in /etc/hccn.conf to the gateway, as on the other NPUs, and apply it in a "
         "quiet hour.",
     ),
+    "flapping": Kind(
+        _DEGRADED,
+        "The RoCE link of this NPU went down and came back. Each time, transfers under way stall or fail; a "
+        "rank may die of it hours later, and its peers see only a time-out.",
+        "hccn_tool -i {device} -link_stat -g lists when, -optical -g whether light is weak, -stat -g "
+        "whether errors grow. One NPU: reseat or swap cable and module. Many at the same second: the "
+        "switch.",
+    ),
+    "errors-growing": Kind(
+        _DEGRADED,
+        "Packets of this NPU are damaged or sent again, now. KV transfers get slow before they fail; "
+        "growing fcs or bad packets point to the cable, growing retries to loss on the way.",
+        "hccn_tool -i {device} -optical -g shows the light; compare -stat -g with a sister NPU. Only this "
+        "one: swap cable, then module, then switch port. Many: the switch's congestion settings (PFC, ECN).",
+    ),
+    "ecc": Kind(
+        _FAILED,
+        "The memory of this chip had errors that could not be corrected since the device started. A rank "
+        "that touches such a page dies, or has died of it.",
+        "npu-smi info -t ecc -i {npu} -c {chip} counts them. Stop the rank here and restart the server, "
+        "which isolates the pages; errors that come back are a card to change.",
+    ),
+    "ecc-growing": Kind(
+        _DEGRADED,
+        "Corrected memory errors or isolated pages of this chip grow. Nothing is lost yet; errors that "
+        "cannot be corrected often follow.",
+        "npu-smi info -t ecc -i {npu} -c {chip} shows how fast. Plan to empty this NPU and have the card "
+        "looked at; check its temperature too.",
+    ),
+    "hccs": Kind(
+        _FAILED,
+        "A link between this chip and its neighbours inside the server or super pod lost lanes. Collectives "
+        "over it fail or crawl, and the whole group waits for this rank.",
+        "npu-smi info -t hccs -i {npu} -c {chip} names link and lanes; compare with the chip at the other "
+        "end. Stop the rank here, power-cycle the server, and have card or backplane changed when it stays.",
+    ),
+    "hccs-errors": Kind(
+        _DEGRADED,
+        "Retries or errors on a link between this chip and its neighbours grow: collectives get slower, and "
+        "lanes may be lost next.",
+        "npu-smi info -t hccs -i {npu} -c {chip} twice, a minute apart, shows which link. Two chips with "
+        "growing counts share the bad link; have it looked at when it goes on.",
+    ),
+    "optical": Kind(
+        _DEGRADED,
+        "The optical module of this NPU is outside its own thresholds or has lost light on a lane. The link "
+        "can hold for a while, with errors, and then drop.",
+        "Weak Rx power: clean or change the fibre, then the module at the other end. Weak Tx power, heat or "
+        "supply: change this module. hccn_tool -i {device} -stat -g tells whether packets suffer yet.",
+    ),
+    "optical-absent": Kind(
+        _FAILED,
+        "The port of this NPU has no optical module, and its link is not up.",
+        "Plug a module in, or reseat it: hccn_tool -i {device} -optical -g says present when the NPU sees it.",
+    ),
+    "optical-unreachable": Kind(
+        _DEGRADED,
+        "The management path to the optical module is dead: its light and heat are not known, though "
+        "traffic may pass.",
+        "Reseat the module in a quiet hour; when hccn_tool -i {device} -optical -g still says so with "
+        "another module, it is the port.",
+    ),
+    "address-missing": Kind(
+        _DEGRADED,
+        "This NPU has no RoCE address though others of its node have one. Peers cannot reach it: KV "
+        "transfers by RoCE and HCCL across nodes fail for its rank.",
+        "Look for address_{device} in /etc/hccn.conf and set it as on the other NPUs; hccn_tool -i {device} "
+        "-ip -g shows what runs.",
+    ),
+    "address-unlike-conf": Kind(
+        _DEGRADED,
+        "The running RoCE address is not the one in /etc/hccn.conf. What reads the file (Mooncake does) "
+        "gives peers an address where nobody is: transfers to this NPU time out, and a reboot changes the "
+        "address.",
+        "Find out which one is right (the plan of addresses, the gateway's subnet, no second NPU with it), "
+        "then make file and device equal before a rank starts here.",
+    ),
+    "hccn-conf": Kind(
+        _DEGRADED,
+        "/etc/hccn.conf has lines that do not fit. After the next reboot NPUs come up without their "
+        "addresses, and Mooncake takes wrong ones from it today.",
+        "Correct the file on the host; it must be the same file inside the container.",
+    ),
+    "tls-mixed": Kind(
+        _DEGRADED,
+        "The TLS switch of this NPU is not as on the others of its node. Two NPUs with different switches "
+        "never get a connection: HCCL times out when the group starts.",
+        "hccn_tool -i {device} -tls -g | head -1 shows the switch; set all NPUs of all nodes of the job "
+        "alike, normally off, before the next start.",
+    ),
+    "tls-expired": Kind(
+        _FAILED,
+        "TLS is on and a certificate of this NPU has expired: it gets no new connection, so a rank that "
+        "starts here times out.",
+        "hccn_tool -i {device} -tls -g names the certificate; renew it, or switch TLS off on all NPUs of the job.",
+    ),
+    "tls-expiring": Kind(
+        _DEGRADED,
+        "TLS is on and a certificate of this NPU expires soon; from then on ranks that start here time out.",
+        "hccn_tool -i {device} -tls -g names the certificate and its end; renew it on all NPUs.",
+    ),
+    "lldp-shared-port": Kind(
+        _DEGRADED,
+        "Two NPUs of this node hear the same switch port, which cannot be: a cable is crossed, or a "
+        "breakout is split wrongly. Traffic of one goes the other's way.",
+        "hccn_tool -i {device} -lldp -g of both NPUs, once more in a minute; when it stays, follow both "
+        "cables and compare with a sister node's order.",
+    ),
+    "spod": Kind(
+        _FAILED,
+        "What this NPU says of its place in the super pod contradicts the other NPUs or itself; typical "
+        "after a board was changed. Peers address the wrong chip over HCCS, and groups across servers do "
+        "not form.",
+        "npu-smi info -t spod-info -i {npu} -c {chip} for all NPUs of the node: pod id, size and server "
+        "index must be equal, SDIDs all different. Have the super pod configured again for this server.",
+    ),
+    "incompatible": Kind(
+        _DEGRADED,
+        "The driver and the firmware on this card do not fit each other; calls fail in odd ways.",
+        "Bring firmware and driver to one release (npu-smi info -t board -i {npu} shows both), then reboot.",
+    ),
+    "hccp-missing": Kind(
+        _FAILED,
+        "The process that runs the network of this device is gone: no RoCE connection can be made.",
+        "Stop the rank here; a restart of the server brings it back. dmesg -T and the driver's log say why "
+        "it ended.",
+    ),
+    "ping-lost": Kind(
+        _FAILED,
+        "No packet from this NPU came back: the path to that address is broken, one way at least.",
+        "Ping the gateway from the same NPU, and the same address from a sister NPU: that tells the own "
+        "port, the peer and the switch between them apart.",
+    ),
+    "ping-loss": Kind(
+        _DEGRADED,
+        "Some packets from this NPU were lost or damaged. Transfers over that path are slow and may time out.",
+        "Ping again with more packets; then hccn_tool -i {device} -stat -g and -optical -g on both ends.",
+    ),
     "tool-hangs": Kind(
         _UNKNOWN,
         "The vendor tool does not come back on this NPU, so nothing is known of it. Often the driver or the "

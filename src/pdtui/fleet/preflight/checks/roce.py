@@ -21,10 +21,11 @@ from pdtui.fleet.preflight.roce import (
     without_answer,
 )
 from pdtui.readings.answer import Failure
-from pdtui.readings.assess import Place, assess_net_health, finding
+from pdtui.readings.assess import Place, finding
+from pdtui.readings.assess.network import assess_net_health
 from pdtui.readings.commands import Query
 from pdtui.readings.hccn import Gateway, NetDetect, NetHealth
-from pdtui.readings.judge import in_vnic_range, link_in_plane
+from pdtui.readings.judge.roce import in_vnic_range, link_in_plane
 
 _ANY = Place()
 
