@@ -62,6 +62,9 @@ class Tools:
         for device, pid, name, memory in self.processes:
             npu, chip = divmod(device, 2) if self.a3 else (device, 0)
             listed.append(f"| {npu}       {chip} | {pid} | {name} | {memory} |")
+        listed = listed or [
+            f"| No running processes found in NPU {d // 2 if self.a3 else d} |" for d in self.devices
+        ]
         head = HEAD.format(phy="  Phy-ID" if self.a3 else "        ")
         return head + "\n".join([*rows, FOOT + "\n".join(listed), "+=====+\n"])
 
