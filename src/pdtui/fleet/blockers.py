@@ -14,7 +14,7 @@ from pdtui.fleet.servers import DEVICES
 from pdtui.fleet.snapshot import ALIVE_STATES, NodeStatus, NpuStatus, RankState, RankStatus
 from pdtui.fleet.strangers import ALIVE, IDLE_HBM, MATCH, Seen, Unmanaged, find_unmanaged, ports_of
 from pdtui.readings.verdict import Verdict
-from pdtui.remote.interface import NodeLink
+from pdtui.remote.interface import NodeAgent, NodeLink
 from pdtui.remote.messages.processes import Listener, ProcessInfo
 from pdtui.remote.messages.ranks import RECORD_FORMAT, RankRecord
 from pdtui.topology.model import Topology
@@ -71,11 +71,7 @@ async def look(link: NodeLink, cluster: str, clock: Clock) -> Look:
         return Look(state_dir_error=agent.facts.state_dir_error)
     try:
         async with clock.timeout(LOOK_TIMEOUT):
-            records, listeners, processes = await asyncio.gather(
-                agent.ranks(cluster),
-                agent.ports(),
-                agent.processes(match=MATCH, env=(DEVICES,), skip=f"{cluster}:"),
-            )
+            records, listeners, processes = await running(agent, cluster)
             try:
                 await agent.check_state()
             except AgentError as error:
@@ -87,6 +83,17 @@ async def look(link: NodeLink, cluster: str, clock: Clock) -> Look:
         return Look(error=error.message, remedy=error.remedy)
     return Look(
         records={record.rank: record for record in records}, listeners=tuple(listeners), processes=processes
+    )
+
+
+async def running(
+    agent: NodeAgent, cluster: str
+) -> tuple[Sequence[RankRecord], Sequence[Listener], Sequence[ProcessInfo]]:
+    """Return what an agent sees of records, listening ports and servers. Raises `RemoteError`."""
+    return await asyncio.gather(
+        agent.ranks(cluster),
+        agent.ports(),
+        agent.processes(match=MATCH, env=(DEVICES,), skip=f"{cluster}:"),
     )
 
 
@@ -119,7 +126,7 @@ def find(
         seen = looks[rank.node]
         found_here = by_hand[rank.node]
         if rank.id in found_here and not restarting:
-            add(rank, _unmanaged_blocker(rank, found_here[rank.id]))
+            add(rank, unmanaged_blocker(rank, found_here[rank.id]))
         record = seen.records.get(rank.id)
         if record is not None and record.state in ALIVE and not restarting:
             continue
@@ -223,12 +230,12 @@ def _of_rank(
             seen.state_dir_remedy,
         )
         return
-    yield from _ports(rank, seen, topology, plan, stopping, by_hand)
+    yield from port_blockers(rank, seen, topology, plan, stopping, by_hand)
     planned = {r.id: r for r in plan.on_node(rank.node)}
     yield from _devices(rank, seen, node, {d for name in by_hand for d in planned[name].devices})
 
 
-def _ports(
+def port_blockers(
     rank: RankPlan,
     seen: Look,
     topology: Topology,
@@ -236,6 +243,7 @@ def _ports(
     stopping: frozenset[str],
     by_hand: Mapping[str, Unmanaged],
 ) -> Iterable[Blocker]:
+    """Yield who holds ports of a rank, others than itself and those that are about to stop."""
     owners = {
         pid: record.rank for record in seen.records.values() if record.state in ALIVE for pid in record.processes
     }
@@ -285,7 +293,8 @@ def _holds(found: Unmanaged, held: Listener) -> bool:
     return found.owns(held.pid) or found.listener == held
 
 
-def _unmanaged_blocker(rank: RankPlan, found: Unmanaged) -> Blocker:
+def unmanaged_blocker(rank: RankPlan, found: Unmanaged) -> Blocker:
+    """Return that a server that was started by hand stands in a rank's place."""
     process = found.process
     pid = f"pid {found.pid}" if found.pid is not None else "a process that is not seen"
     user = f" of {process.user}" if process is not None and process.user else ""

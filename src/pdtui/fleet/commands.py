@@ -12,8 +12,8 @@ from pdtui.fleet.journal import Journal
 from pdtui.fleet.targets import resolve
 from pdtui.remote.interface import Execution, NodeAgent, NodeLink
 from pdtui.remote.messages.commands import ExecSpec
-from pdtui.topology.model import Topology
-from pdtui.topology.plan import Plan
+from pdtui.topology.model import Runtime, Topology
+from pdtui.topology.plan import Plan, RankPlan
 from pdtui.topology.redact import shown_command
 from pdtui.topology.script import run_script
 
@@ -34,6 +34,12 @@ _IN_RANK = (
     "exec 3>&1 4>&2 >/dev/null 2>&1; "
     f"""exec bash -ic 'exec bash -c '\\''eval "${_SCRIPT}"'\\'' >&3 2>&4 3>&- 4>&-'""",
 )
+
+
+def as_rank(rank: RankPlan, runtime: Runtime, argv: Sequence[str]) -> tuple[tuple[str, ...], Mapping[str, str]]:
+    """Return a command that runs another one in a rank's environment, and the variables that it needs for that."""
+    script = f"unset {_SCRIPT}\n{run_script(replace(rank, argv=tuple(argv)), runtime)}"
+    return _IN_RANK, {_SCRIPT: script}
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,9 +104,8 @@ class Commands:
         env = {"TERM": term} if tty is not None and term else {}
         if not place.rank:
             return ExecSpec(tuple(argv), env, tty)
-        rank = replace(self._plan.by_id[place.rank], argv=tuple(argv))
-        script = f"unset {_SCRIPT}\n{run_script(rank, self._topology.runtime)}"
-        return ExecSpec(_IN_RANK, {**env, _SCRIPT: script}, tty)
+        words, variables = as_rank(self._plan.by_id[place.rank], self._topology.runtime, argv)
+        return ExecSpec(words, {**env, **variables}, tty)
 
     async def begin(self, place: Place, spec: ExecSpec, argv: Sequence[str]) -> Execution:
         """Return the command, ready to run; it is in the journals then. Raises `RemoteError`."""

@@ -22,7 +22,7 @@ Address = ipaddress.IPv4Interface | ipaddress.IPv6Interface
 
 @dataclass(frozen=True, slots=True)
 class Shm:
-    """/dev/shm; sizes in bytes."""
+    """Shared memory; sizes in bytes."""
 
     total: int
     free: int
@@ -362,7 +362,9 @@ def _read_part(part: str, command: str, said: Any, at: float) -> Reading[Any]:
     try:
         value = PARTS[part](said["ok"])
     except (KeyError, TypeError, ValueError, AttributeError, IndexError, OverflowError):
-        return Reading(command, at, decode(json.dumps(said["ok"]).encode())[:RAW_LIMIT], failure=Failure.UNREADABLE)
+        return Reading(
+            command, at, decode(json.dumps(said["ok"]).encode())[:RAW_LIMIT], failure=Failure.UNREADABLE
+        )
     return Reading(command, at, _shown(said["ok"])[:RAW_LIMIT], value=value)
 
 

@@ -17,6 +17,19 @@ LATEST = frozenset({"main", "latest"})
 
 _VERSION = re.compile(r"v?(\d{1,4})\.(\d{1,4})(?:\.(\d{1,4}))?(?:\.?(?:rc|a|b|dev|post)\d*)*(?:\+\S*)?\Z")
 
+_CANN: dict[Release, Release] = {
+    (0, 9, 1): (8, 2, 0),
+    (0, 11, 0): (8, 3, 0),
+    (0, 13, 0): (8, 5, 0),
+    (0, 18, 0): (8, 5, 1),
+    (0, 22, 1): (9, 0, 0),
+    (0, 23, 0): (9, 1, 0),
+}
+"""CANN in the image of these releases of vllm-ascend; of others it is not known here."""
+
+_VLLM: dict[Release, Release] = {(0, 14, 0): (0, 14, 1)}
+"""Releases of vllm-ascend that do not go with the vLLM of the same number."""
+
 _MOONCAKE: tuple[tuple[Release, Release], ...] = (
     ((0, 0, 0), (0, 3, 7)),
     ((0, 18, 0), (0, 3, 9)),
@@ -44,3 +57,13 @@ def known_release(text: str) -> Release:
 def mooncake_of(release: Release) -> Release:
     """Return the Mooncake version in the image of a vllm-ascend release."""
     return next(mooncake for since, mooncake in reversed(_MOONCAKE) if release >= since)
+
+
+def cann_of(release: Release) -> Release | None:
+    """Return the CANN version in the image of a vllm-ascend release; None where it is not known here."""
+    return _CANN.get(release)
+
+
+def vllm_of(release: Release) -> Release:
+    """Return the vLLM that a vllm-ascend release goes with."""
+    return _VLLM.get(release, release)

@@ -1,8 +1,8 @@
 """What a rank would find where it starts: run there, prints one line with a JSON document.
 
-Run by `place` as `python3 -S -c SOURCE PARAMETERS` in the environment that a rank starts from (Python 3.6 and newer,
-standard library only); nothing is written and nothing is left behind. Every part is a process of its own under a
-limit, so that a dead network disk hides nothing but what lies on it:
+Run by `place` as `python3 -S -c SOURCE PARAMETERS` in the environment that a rank starts from (Python 3.6 and
+newer, standard library only); nothing is written and nothing is left behind. Every part is a process of its own
+under a limit, so that a dead network disk hides nothing but what lies on it:
 
     PDTUI-PLACE {"shm": {"ok": ...}, "model": {"hangs": 8.0}, "cann": {"error": "...", "kind": "missing"}, ...}
 
@@ -242,7 +242,7 @@ def disk(path):
 
 
 def variables(_):
-    """The variables that checks look at, proxies without passwords, and the address that vLLM takes without any."""
+    """The variables that checks look at, proxies without passwords, the address that vLLM takes without any."""
     environ = os.environ
     proxies = {}
     for name in PROXIES:
@@ -305,7 +305,9 @@ def interpreter():
     words = lines[0][2:].split() if lines[0].startswith("#!") else []
     if words and os.path.basename(words[0]) == "env":
         words = [word for word in words[1:] if not word.startswith("-")]
-    if words and os.path.basename(words[0]) in ("sh", "bash") and len(lines) > 1:  # A path too long for the kernel.
+    if (
+        words and os.path.basename(words[0]) in ("sh", "bash") and len(lines) > 1
+    ):  # A path too long for the kernel.
         words = re.findall(r"""exec' ['"]?([^'"\s]+)""", lines[1])
     name = words[0] if words else ""
     return name if name.startswith("/") else (name and shutil.which(name)) or sys.executable
@@ -335,7 +337,8 @@ for folder in sys.path:
         path = os.path.join(folder, entry)
         for file in ("METADATA", "PKG-INFO", ""):
             try:
-                text = open(os.path.join(path, file) if file else path, "rb").read(65536).decode("utf-8", "replace")
+                text = open(os.path.join(path, file) if file else path, "rb").read(65536)
+                text = text.decode("utf-8", "replace")
             except OSError:
                 continue
             version = re.search(r"^Version:\s*(\S+)", text, re.M)

@@ -1,0 +1,220 @@
+"""The place where ranks run: a script that looks around there, in the very environment that a rank starts from."""
+
+from __future__ import annotations
+
+import base64
+import functools
+import json
+import zlib
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from pdtui.fleet.commands import as_rank
+from pdtui.fleet.preflight.check import NodeView, unknown
+from pdtui.fleet.preflight.outcome import Evidence, Outcome, Result
+from pdtui.fleet.preflight.probes import NO_ANSWER, Asking, Gathered, probe
+from pdtui.readings.answer import Answer, Failure, Reading
+from pdtui.readings.rank_place import MARK, read_place
+from pdtui.topology.model import Group, Topology
+from pdtui.topology.plan import Plan, RankPlan
+
+QUICK = 8.0
+"""Seconds for a part that reads a few files: beyond, a disk hangs."""
+
+SLOW = 20.0
+"""Seconds for a part that starts Python anew, perhaps from a network disk."""
+
+SHELL = 40.0
+"""Seconds on the node for all of it: two login shells, then the slowest part."""
+
+PACKAGES = ("vllm", "vllm-ascend", "mooncake-transfer-engine-npu", "mooncake-transfer-engine", "mooncake")
+"""Distributions whose versions are looked for, as package indexes spell them."""
+
+ENGINE = "from mooncake.engine import TransferEngine"
+"""What the connectors that use Mooncake import (vllm_ascend/distributed/kv_transfer)."""
+
+OF_GROUP = ("variables", "cann", "packages", "import")
+"""Parts that hang on the environment, so on the group; the others are the machine's or the container's."""
+
+TEMPORARY, HOME = "/tmp", "~"  # noqa: S108 - vLLM's own choice for sockets and small files
+"""Folders into which vLLM and CANN write beside the records: sockets, compiled graphs, plog without a folder."""
+
+# What the agent adds to the environment of its commands is taken off again: a rank would not find the driver's
+# libraries by it. The variable by which the agent finds its own stays.
+_AS_THE_AGENT = (
+    "import os,sys\n"
+    "e=dict(os.environb)\n"
+    "try:\n"
+    " r=open('/proc/%d/environ'%os.getppid(),'rb').read().split(b'\\0')\n"
+    " k={n:v for n,v in e.items() if n.startswith((b'PDTUI_EXEC',b'PDTUI_AGENT'))}\n"
+    " e=dict(w.split(b'=',1) for w in r if b'=' in w)\n"
+    " e.update(k)\n"
+    "except OSError: pass\n"
+    "os.execvpe(sys.argv[1],sys.argv[1:],e)"
+)
+
+
+@functools.cache
+def program(name: str) -> str:
+    """Return one of the scripts for nodes as a line for `python3 -c`."""
+    packed = base64.b64encode(zlib.compress(Path(__file__).with_name(f"{name}.py").read_bytes(), 9)).decode()
+    return f'import base64,zlib;exec(zlib.decompress(base64.b64decode("{packed}")))'
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """One thing that the script is asked."""
+
+    key: str
+    """The item of its reading."""
+    name: str
+    """The script's name for it."""
+    argument: Any
+    seconds: float
+    command: str
+    """How a person would ask the same."""
+
+
+def uses_mooncake(group: Group) -> bool:
+    """Return whether the connector of a group, or one of those that it stands for, moves KV by Mooncake."""
+    if "mooncake" in group.connector.lower():
+        return True
+    return (
+        group.connector in ("MultiConnector", "AscendStoreConnector")
+        and "mooncake" in json.dumps([dict(group.kv_extra), dict(group.kv_config)], default=str).lower()
+    )
+
+
+def groups_on(view: NodeView) -> tuple[Group, ...]:
+    """Return the groups that have ranks on a node."""
+    return _groups_on(view.name, view.topology, view.plan)
+
+
+def _groups_on(node: str, topology: Topology, plan: Plan) -> tuple[Group, ...]:
+    return tuple(topology.groups[name] for name in dict.fromkeys(rank.group for rank in plan.on_node(node)))
+
+
+def disks_of(topology: Topology, state_dir: str) -> Mapping[str, str]:
+    """Return the folders that are written to: item -> path."""
+    paths = {"state_dir": state_dir, "temporary": TEMPORARY, "home": HOME}
+    logs = {str(text) for group in topology.groups.values() if (text := group.env.get("ASCEND_PROCESS_LOG_PATH"))}
+    paths |= {f"plog {path}": path for path in sorted(logs) if path.startswith(("/", "~/"))}
+    return {f"disk {name}": path for name, path in paths.items() if path}
+
+
+def parts_of(asking: Asking, group: Group | None, *, first: bool) -> Iterator[Part]:
+    """Yield what is asked in the environment of one group; what is the machine's only once."""
+    if group is not None:
+        home = "$ASCEND_HOME_PATH"
+        yield Part(f"variables {group.name}", "variables", "", QUICK, "env")
+        if asking.topology.has_npus:
+            command = f"cat {home}/$(uname -m)-linux/ascend_toolkit_install.info"
+            yield Part(f"cann {group.name}", "cann", "", QUICK, command)
+        yield Part(f"packages {group.name}", "packages", PACKAGES, SLOW, "pip list")
+        if uses_mooncake(group):
+            yield Part(f"import {group.name}", "import", ENGINE, SLOW, f"python3 -c '{ENGINE}'")
+    if not first:
+        return
+    if group is None:
+        yield Part("variables", "variables", "", QUICK, "env")
+    else:
+        path = asking.topology.model.path
+        if path.startswith(("/", "~")):
+            yield Part("model", "model", path, QUICK, f"ls -l {path}; sha256sum {path}/config.json")
+    yield Part("shm", "shm", "", QUICK, "df -h /dev/shm")
+    yield Part("devices", "devices", "", QUICK, "ls -l /dev/davinci*")
+    yield Part("limits", "limits", "", QUICK, "ulimit -a; cat /sys/fs/cgroup/pids.max")
+    sysctls = "net.ipv4.ip_local_port_range net.ipv4.ip_local_reserved_ports"
+    yield Part("ports", "ports", "", QUICK, f"sysctl {sysctls}")
+    yield Part("addresses", "addresses", "", QUICK, "ip -br address")
+    for key, path in disks_of(asking.topology, asking.agent.facts.state_dir).items():
+        yield Part(key, "disk", path, QUICK, f"df -h {path}; df -i {path}")
+
+
+@probe("place", place="ranks", limit=60.0)
+async def place(asking: Asking) -> AsyncIterator[Gathered]:
+    """What a rank would find where it starts: an item a part, those of a group with its name behind."""
+    node = asking.node.name
+    groups: Sequence[Group | None] = _groups_on(node, asking.topology, asking.plan) or (None,)
+    for number, group in enumerate(groups):
+        parts = list(parts_of(asking, group, first=number == 0))
+        answer = await _ask(asking, _rank_of(asking, group), parts)
+        if group is not None:
+            yield f"environment {group.name}", _environment(answer)
+        for key, found in read_place(answer, {part.key: (part.name, part.command) for part in parts}).items():
+            yield key, found
+
+
+def _rank_of(asking: Asking, group: Group | None) -> RankPlan:
+    """Return the rank whose environment is taken: a group's first here, or none's, with what all start from."""
+    ranks = asking.plan.ranks
+    if group is None:
+        return replace(ranks[0], id=asking.node.name, node=asking.node.name, env={})
+    return next(rank for rank in asking.plan.on_node(asking.node.name) if rank.group == group.name)
+
+
+async def _ask(asking: Asking, rank: RankPlan, parts: Sequence[Part]) -> Answer:
+    wanted = {part.key: [part.name, part.argument, part.seconds] for part in parts}
+    script = ("python3", "-S", "-c", program("place_script"), json.dumps(wanted))
+    words, variables = as_rank(rank, asking.topology.runtime, script)
+    answer = await asking.run(("python3", "-S", "-c", _AS_THE_AGENT, *words), timeout=SHELL, env=variables)
+    error = answer.error
+    if answer.timed_out:
+        error = f"{NO_ANSWER} within {SHELL:g} s: a start-up file of the shell (~/.bashrc) or runtime.setup waits"
+    # The words that were sent would say nothing to anybody.
+    return replace(answer, command=f"bash -ic, then what starts {rank.id}", error=error)
+
+
+def _environment(answer: Answer) -> Reading[bool]:
+    """Return whether the environment of ranks could be made at all; its error says why not."""
+    if MARK.encode() in answer.stdout:
+        return Reading(answer.command, answer.at, "", value=True)
+    failure = Failure.TIMEOUT if answer.timed_out else Failure.ERROR
+    return Reading(answer.command, answer.at, answer.text.strip(), failure=failure)
+
+
+def missing(view: NodeView, reading: Reading[Any], what: str, *, hang: str = "", group: str = "") -> Result:
+    """Return that a part of the place has no value, and why; `hang`: the remedy where it hangs.
+
+    Where the environment of ranks cannot be made at all, nothing is judged in it: the check of vLLM says so.
+    """
+    broken = _broken_environment(view, group)
+    if broken is not None and broken.failure is not Failure.TIMEOUT:
+        return view.not_run("the environment that ranks start from cannot be made (see vllm)")
+    finding = unknown(reading, f"{group}: {what}" if group else what)
+    remedy = finding.remedy
+    if reading.failure is Failure.TIMEOUT:
+        shell = "find what waits: time bash -ic true, where ranks run"
+        remedy = shell if broken is not None else hang or DISK_HANGS
+    elif reading.failure in (Failure.ENVIRONMENT, Failure.EMPTY, Failure.DRIVER):
+        remedy = ""
+    evidence = (Evidence(reading.command, reading.raw, reading.at),)
+    return Result(view.check.id, view.name, Outcome.UNKNOWN, finding.summary, remedy, evidence)
+
+
+DISK_HANGS = "a disk that it lies on does not answer: look at mount and dmesg there"
+
+
+def _broken_environment(view: NodeView, group: str) -> Reading[Any] | None:
+    names = [group] if group else [one.name for one in groups_on(view)[:1]]
+    for name in names:
+        made = view.read("place", f"environment {name}")
+        if made.failure in (Failure.ERROR, Failure.TIMEOUT):
+            return made
+    return None
+
+
+def last_line(text: str) -> str:
+    """Return the last line that says something: of a traceback, what went wrong."""
+    return next((line.strip() for line in reversed(text.split("\n")) if line.strip()), "")
+
+
+def size_words(count: float) -> str:
+    """Return bytes in words: `64 MB`, `1.5 GB` (powers of 1024)."""
+    for unit in ("B", "KB", "MB", "GB"):
+        if count < 1024:
+            return f"{count:.0f} {unit}" if count >= 10 or unit == "B" else f"{count:.1f} {unit}"
+        count /= 1024
+    return f"{count:.1f} TB"
