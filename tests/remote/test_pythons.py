@@ -43,12 +43,19 @@ def interpreter(version: str) -> str:
     return found
 
 
-@pytest.mark.parametrize("name", ["agent.py", "keeper.py"])
-def test_vermin_finds_nothing_newer_than_3_6(name: str) -> None:
+PREFLIGHT = FOLDER.parent / "fleet" / "preflight"
+PROGRAMS = [
+    FOLDER / "agent.py",
+    FOLDER / "keeper.py",
+    PREFLIGHT / "place_script.py",
+    PREFLIGHT / "reach_script.py",
+]
+
+
+@pytest.mark.parametrize("path", PROGRAMS, ids=lambda path: path.name)
+def test_vermin_finds_nothing_newer_than_3_6(path: Path) -> None:
     vermin = shutil.which("vermin") or str(Path(pytest.__file__).parents[4] / "bin" / "vermin")
-    result = subprocess.run(
-        [vermin, "-q", "-t=3.6-", "--no-tips", str(FOLDER / name)], capture_output=True, text=True
-    )
+    result = subprocess.run([vermin, "-q", "-t=3.6-", "--no-tips", str(path)], capture_output=True, text=True)
     assert result.returncode == 0, result.stdout
 
 

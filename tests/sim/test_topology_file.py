@@ -28,7 +28,7 @@ async def test_nodes_ssh_and_paths_are_replaced(simulation: Simulation) -> None:
         assert topology.nodes[name].ssh.port == node.ssh.port
         assert topology.nodes[name].ssh.jump is None
         assert topology.nodes[name].ssh.key == simulation.root / "ssh" / "id_ed25519"
-        assert topology.nodes[name].nic == "eth0"
+        assert topology.nodes[name].nic == "lo"
     assert Path(topology.model.path).is_dir()
     assert Path(topology.model.path).name == "DeepSeek-r1_w8a8_mtp"
     assert all(Path(script).is_file() for script in topology.runtime.setup)

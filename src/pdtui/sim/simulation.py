@@ -285,7 +285,8 @@ class Simulation:
                 place.host if network else self.nodes[name].machine.address,
                 self.nodes[name].machine.address,
                 self.nodes[name].ssh.port,
-                place.nic if place.nic != self._source.places()[name].nic else "",
+                # On the machine's loopback, without a network of their own, that is where their addresses are.
+                (place.nic if place.nic != self._source.places()[name].nic else "") if network else "lo",
             )
             for name, place in places.items()
         }
