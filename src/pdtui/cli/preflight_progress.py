@@ -59,7 +59,7 @@ class Narrator:
         match event:
             case Began():
                 self._nodes = {name: NodeProgress(name, 0, 0) for name in event.nodes}
-                self._line(f"{len(event.nodes)} nodes, {len(event.checks)} checks")
+                self._line(f"looking over {in_short(event.nodes)}")
             case NodeProgress():
                 self._nodes[event.node] = event
             case NodeEnded():
@@ -130,5 +130,6 @@ def _node_words(event: NodeEnded, seconds: float, done: int, total: int) -> str:
         counts[one.outcome] += 1
     bad = [one for one in event.results if one.outcome in _NOTED]
     first = f"  {bad[0].check}: {bad[0].summary}" if bad else ""
+    said = counts_words(counts) if event.results else "answered"
     more = f" (and {len(bad) - 1} more)" if len(bad) > 1 else ""
-    return f"[{done}/{total}] {event.node}  {seconds:.1f} s  {counts_words(counts)}{first}{more}"
+    return f"[{done}/{total}] {event.node}  {seconds:.1f} s  {said}{first}{more}"

@@ -13,7 +13,7 @@ from pdtui.fleet.polling import closing
 from pdtui.fleet.preflight import checks
 from pdtui.fleet.preflight.check import chosen
 from pdtui.fleet.preflight.events import Ended, NodeEnded, NodeProgress, PreflightEvent
-from pdtui.fleet.preflight.gathering import Limits
+from pdtui.fleet.preflight.limits import Limits
 from pdtui.fleet.preflight.outcome import Outcome, Result
 from pdtui.fleet.preflight.report import PreflightReport, counts_words
 from pdtui.fleet.preflight.request import PreflightRequest

@@ -12,6 +12,7 @@ from pdtui.clock import Clock
 from pdtui.errors import AgentError, AgentLost
 from pdtui.fleet.polling import closing
 from pdtui.fleet.preflight.facts import Connection, Item, Key, NodeFacts
+from pdtui.fleet.preflight.limits import Limits
 from pdtui.fleet.preflight.probes import NO_ANSWER, Asking, Probe, answer_of, probe_of
 from pdtui.fleet.preflight.readers import READERS
 from pdtui.readings.answer import Failure, Reading
@@ -21,30 +22,6 @@ from pdtui.remote.messages.commands import Command
 from pdtui.text import clean_line
 from pdtui.topology.model import Topology
 from pdtui.topology.plan import Plan
-
-
-@dataclass(frozen=True, slots=True)
-class Limits:
-    """How long is waited, in seconds, and how much is asked at once."""
-
-    connect: float = 20.0
-    """For the first answer of a node."""
-    call: float = 10.0
-    """For one call of a vendor tool, on the node."""
-    node: float = 120.0
-    """For everything that one node is asked, once it is connected."""
-    parallel: int = 6
-    """Devices of a node that are asked at the same time."""
-    busy_tries: int = 3
-    """Further tries before a busy tool is reported."""
-    busy_pause: float = 1.0
-    """Before the first of them, then twice as long each time."""
-    shared: float = 5.0
-    """Age up to which a reading that another console has just made will do."""
-    hanging: int = 3
-    """Devices of a node on which a tool hangs, after which it is not called on the others."""
-    look: float = 0.5
-    """Between two looks at a connection of which nothing was heard."""
 
 
 @dataclass(eq=False)
@@ -84,7 +61,7 @@ class Gathering:
 
     def asking(self, agent: NodeAgent) -> Asking:
         """Return what a probe asks this node with."""
-        return Asking(self.topology.nodes[self.name], self.topology, self.plan, agent, self.clock)
+        return Asking(self.topology.nodes[self.name], self.topology, self.plan, agent, self.clock, self.limits)
 
     async def gather(self) -> None:
         """Connect and ask everything; returns when it is answered or the node's time is over."""
@@ -176,13 +153,14 @@ class Gathering:
         """Run one probe; what it does not get to say is missing, with the reason."""
         if one.gather is None:
             return
+        limit = min(one.limit, self.limits.probe)
         with self._waiting(one.id):
             try:
-                async with self.clock.timeout(one.limit), closing(one.gather(self.asking(agent))) as found:
+                async with self.clock.timeout(limit), closing(one.gather(self.asking(agent))) as found:
                     async for item, reading in found:
                         self.readings[(one.id, item)] = reading
             except TimeoutError:
-                self._miss(one.id, f"{NO_ANSWER} within {one.limit:g} s", Failure.TIMEOUT)
+                self._miss(one.id, f"{NO_ANSWER} within {limit:g} s", Failure.TIMEOUT)
             except AgentLost:
                 raise
             except AgentError as error:

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 from pdtui.fleet.preflight.check import spans
 from pdtui.fleet.preflight.outcome import Outcome, Result
+from pdtui.fleet.preflight.report import PreflightReport
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,6 +52,21 @@ def in_short(subjects: Sequence[str]) -> str:
 def node_of(subject: str) -> str:
     """Return the part of a subject that may be a node's name: `node3` of `node3/9 -> node1/2`."""
     return subject.partition(" ")[0].partition("/")[0]
+
+
+def ping_table(report: PreflightReport) -> tuple[Sequence[str], Sequence[Sequence[str]]]:
+    """Return the matrix of pings by node: its head, and for each source a row of `good/all`."""
+    nodes = [name for name in report.nodes if any(node_of(one.source) == name for one in report.pings)]
+    targets = [name for name in report.nodes if any(node_of(one.target) == name for one in report.pings)]
+    rows = []
+    for source in nodes:
+        row = [source]
+        for target in targets:
+            cells = [one for one in report.pings if (node_of(one.source), node_of(one.target)) == (source, target)]
+            good = sum(one.outcome is Outcome.PASS for one in cells)
+            row.append(f"{good}/{len(cells)}" if cells else "")
+        rows.append(row)
+    return ["pings from", *(f"to {target}" for target in targets)], rows
 
 
 def worst(results: Iterable[Result]) -> Mapping[tuple[str, str], Outcome]:

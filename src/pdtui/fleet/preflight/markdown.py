@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 from pdtui.fleet.preflight.check import registered
 from pdtui.fleet.preflight.compare import Comparison
-from pdtui.fleet.preflight.grouping import Grouped, grouped, in_short, worst
+from pdtui.fleet.preflight.grouping import Grouped, grouped, in_short, ping_table, worst
 from pdtui.fleet.preflight.outcome import Outcome
 from pdtui.fleet.preflight.report import PreflightReport, counts_words
 
@@ -50,6 +50,7 @@ def _lines(report: PreflightReport, comparison: Comparison | None) -> Iterator[s
             for one in found:
                 yield from _trouble(one)
     yield from _table(report)
+    yield from _matrix(report)
     yield from _versions(report)
     yield from _reasons(report)
 
@@ -123,6 +124,19 @@ def _table(report: PreflightReport) -> Iterator[str]:
 def _rank(outcome: Outcome) -> int:
     order = (Outcome.FAIL, Outcome.UNKNOWN, Outcome.WARN, Outcome.NOT_RUN, Outcome.PASS, Outcome.NA)
     return order.index(outcome)
+
+
+def _matrix(report: PreflightReport) -> Iterator[str]:
+    if not report.pings:
+        return
+    head, rows = ping_table(report)
+    yield "## Pings between NPUs, answered of all"
+    yield ""
+    yield f"| {' | '.join(map(_cell, head))} |"
+    yield f"|{'---|' * len(head)}"
+    for row in rows:
+        yield f"| {' | '.join(map(_cell, row))} |"
+    yield ""
 
 
 def _versions(report: PreflightReport) -> Iterator[str]:

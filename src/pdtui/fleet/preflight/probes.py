@@ -16,6 +16,8 @@ from typing import Any, Literal
 from pdtui.clock import Clock
 from pdtui.errors import AgentError
 from pdtui.fleet.preflight.facts import Item, NodeFacts
+from pdtui.fleet.preflight.limits import Limits
+from pdtui.fleet.preflight.request import Pings
 from pdtui.readings.answer import Answer, Reading
 from pdtui.readings.commands import Query
 from pdtui.remote.interface import NodeAgent
@@ -25,9 +27,6 @@ from pdtui.topology.plan import Plan
 
 Place = Literal["host", "ranks"]
 """Where a probe asks: on the host, or where ranks run (in the container, if there is one)."""
-
-CALL_LIMIT = 10.0
-"""Seconds on the node for one call of a program."""
 
 PROBE_LIMIT = 30.0
 """Seconds for a probe as a whole, unless it says another."""
@@ -48,11 +47,13 @@ class Asking:
     agent: NodeAgent
     """The agent at the probe's place."""
     clock: Clock
+    limits: Limits
 
     async def run(
-        self, argv: Sequence[str], *, timeout: float = CALL_LIMIT, env: Mapping[str, str] | None = None
+        self, argv: Sequence[str], *, timeout: float | None = None, env: Mapping[str, str] | None = None
     ) -> Answer:
         """Run a program that changes nothing and return what it answered. `timeout`: seconds, on the node."""
+        timeout = min(timeout or self.limits.call, self.limits.probe)
         completed = await self.agent.run(Command(tuple(argv), timeout=timeout, env=env or {}))
         return answer_of(completed, self.clock.wall(), timeout)
 
@@ -78,6 +79,10 @@ class Everywhere:
     ranks: Mapping[str, Asking]
     """The same where ranks run."""
     clock: Clock
+    limits: Limits
+    pings: Pings
+    told: Callable[[int, int], None]
+    """To be called with how much is done, and of how much."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,6 +17,21 @@ from pdtui.topology.redact import redacted_text
 SCHEMA_VERSION = 1
 
 
+@dataclass(frozen=True, slots=True)
+class PingCell:
+    """One ping between two NPUs: a cell of the matrix."""
+
+    source: str
+    """`node3/9`."""
+    target: str
+    plane: str
+    """`roce` or `hccs`."""
+    outcome: Outcome
+    summary: str
+    again: bool = False
+    """A second look, because another ping had failed."""
+
+
 @dataclass(frozen=True)
 class PreflightReport:
     """One run, whole or as far as it came."""
@@ -33,6 +48,8 @@ class PreflightReport:
     """In the order of the checks, then of the nodes."""
     targets: tuple[str, ...] = ()
     only: tuple[str, ...] = ()
+    pings: tuple[PingCell, ...] = ()
+    """In the order of their sources and targets; empty when nobody was pinged."""
     complete: bool = True
     """Whether it came to its end."""
 
@@ -69,6 +86,7 @@ class PreflightReport:
             "checks": list(self.checks),
             "counts": {outcome.value: self.counts.get(outcome, 0) for outcome in Outcome},
             "results": [asdict(result) for result in self.results],
+            "pings": [asdict(cell) for cell in self.pings],
         }
 
 
@@ -139,4 +157,15 @@ def _from_json(data: Mapping[str, Any]) -> PreflightReport:
         targets=tuple(clean(str(word)) for word in data["targets"]),
         only=tuple(clean(str(word)) for word in data["only"]),
         complete=bool(data["complete"]),
+        pings=tuple(
+            PingCell(
+                clean(str(one["source"])),
+                clean(str(one["target"])),
+                clean(str(one["plane"])),
+                Outcome(one["outcome"]),
+                clean(str(one["summary"])),
+                bool(one["again"]),
+            )
+            for one in data["pings"]
+        ),
     )

@@ -12,11 +12,13 @@ from pdtui.fleet.polling import closing
 from pdtui.fleet.preflight.check import Check, NodeView, Survey, barrier
 from pdtui.fleet.preflight.events import AcrossProgress, Began, Ended, NodeEnded, NodeProgress, PreflightEvent
 from pdtui.fleet.preflight.facts import NodeFacts
-from pdtui.fleet.preflight.gathering import Gathering, Limits, all_of
+from pdtui.fleet.preflight.gathering import Gathering, all_of
 from pdtui.fleet.preflight.grouping import node_of
+from pdtui.fleet.preflight.limits import Limits
 from pdtui.fleet.preflight.outcome import Outcome, Result
+from pdtui.fleet.preflight.pinging import Pinged, judge_ping
 from pdtui.fleet.preflight.probes import NO_ANSWER, Everywhere, Probe, probe_of
-from pdtui.fleet.preflight.report import PreflightReport, hidden
+from pdtui.fleet.preflight.report import PingCell, PreflightReport, hidden
 from pdtui.fleet.preflight.request import PreflightRequest
 from pdtui.readings.answer import Failure, Reading
 from pdtui.readings.commands import QUERIES, Query
@@ -48,7 +50,8 @@ class Preflight:
         self._request = request or PreflightRequest()
         self._limits = limits or Limits()
         self._skipped = {one.id: words for one in checks if (words := _inapplicable(one, topology))}
-        self._checks = [one for one in checks if one.id not in self._skipped]
+        self._declined = [one.id for one in checks if one.id == "ping" and self._request.pings == "off"]
+        self._checks = [one for one in checks if one.id not in self._skipped and one.id not in self._declined]
         self._all = tuple(checks)
         needs = list(dict.fromkeys(need for one in self._checks for need in one.needs))
         self._across = [found for need in needs if (found := probe_of(need)) is not None and found.across]
@@ -94,17 +97,35 @@ class Preflight:
             nodes=tuple(self._gatherings),
             checks=tuple(one.id for one in self._all),
             results=tuple(hidden(one) for one in sorted(self._results, key=place)),
+            pings=self._pings(),
             targets=self._request.targets,
             only=self._request.only,
         )
+
+    def _pings(self) -> tuple[PingCell, ...]:
+        """Return the matrix of pings, as far as it was gathered."""
+        made = [
+            reading.value
+            for gathering in self._gatherings.values()
+            for reading in gathering.readings.values()
+            if isinstance(reading.value, Pinged)
+        ]
+        cells = []
+        for one in sorted(made, key=lambda one: (one.pair.source, one.pair.target)):
+            finding = judge_ping(one)
+            ends = str(one.pair.source), str(one.pair.target)
+            cells.append(PingCell(*ends, one.plane, finding.outcome, finding.summary, one.again))
+        return tuple(cells)
 
     async def _work(self) -> None:
         for one in self._all:
             if because := self._skipped.get(one.id):
                 self._results.append(Result(one.id, "cluster", Outcome.NA, "", because=because))
+            elif one.id in self._declined:
+                words = "nobody is to be pinged (--pings off)"
+                self._results.append(Result(one.id, "cluster", Outcome.NOT_RUN, "", because=words, by_choice=True))
         await all_of([self._node(gathering) for gathering in self._gatherings.values()])
-        for index, probe in enumerate(self._across):
-            self._events.put_nowait(AcrossProgress(probe.id, index, len(self._across)))
+        for probe in self._across:
             await self._ask_across(probe)
         facts = {name: gathering.facts for name, gathering in self._gatherings.items()}
         for one in self._checks:
@@ -145,7 +166,7 @@ class Preflight:
 
     async def _ask_across(self, probe: Probe) -> None:
         """Run one cluster probe over the nodes that are reached."""
-        everywhere = self._everywhere()
+        everywhere = self._everywhere(probe)
         if probe.across is None or not everywhere.host:
             return
         try:
@@ -157,11 +178,14 @@ class Preflight:
         except (AgentError, AgentLost) as error:
             self._miss(probe, error.message, Failure.ERROR)
 
+    def _told(self, probe: Probe, done: int, total: int) -> None:
+        self._events.put_nowait(AcrossProgress(probe.id, done, total))
+
     def _miss(self, probe: Probe, why: str, failure: Failure) -> None:
         for gathering in self._gatherings.values():
             gathering.missing[probe.id] = Reading(probe.id, self._clock.wall(), why, failure=failure)
 
-    def _everywhere(self) -> Everywhere:
+    def _everywhere(self, probe: Probe) -> Everywhere:
         host, ranks = {}, {}
         for name, gathering in self._gatherings.items():
             if (agent := gathering.link.host_agent) is not None:
@@ -169,7 +193,17 @@ class Preflight:
             if (agent := gathering.link.rank_agent) is not None:
                 ranks[name] = gathering.asking(agent)
         facts = {name: gathering.facts for name, gathering in self._gatherings.items()}
-        return Everywhere(self._topology, self._plan, facts, host, ranks, self._clock)
+        return Everywhere(
+            self._topology,
+            self._plan,
+            facts,
+            host,
+            ranks,
+            self._clock,
+            self._limits,
+            self._request.pings,
+            partial(self._told, probe),
+        )
 
     def _progress(self, name: str) -> None:
         gathering = self._gatherings[name]

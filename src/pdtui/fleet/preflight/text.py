@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from pdtui.fleet.preflight.compare import Comparison
-from pdtui.fleet.preflight.grouping import Grouped, grouped, in_short
+from pdtui.fleet.preflight.grouping import Grouped, grouped, in_short, ping_table
 from pdtui.fleet.preflight.outcome import Evidence, Outcome
 from pdtui.fleet.preflight.report import PreflightReport, counts_words
 
@@ -33,6 +33,7 @@ def text_of(report: PreflightReport, *, every: bool = False) -> Iterator[str]:
             yield head
             for one in found:
                 yield from _trouble(one)
+    yield from _matrix(report)
     yield from _not_run(report)
     yield from _passed(report, every=every)
     yield from _not_applicable(report, every=every)
@@ -53,6 +54,17 @@ def _evidence(evidence: Evidence) -> Iterator[str]:
         yield f"        {line}"
     if len(lines) > LINES:
         yield f"        … {len(lines) - LINES} more lines (--json has them)"
+
+
+def _matrix(report: PreflightReport) -> Iterator[str]:
+    if not report.pings:
+        return
+    head, rows = ping_table(report)
+    widths = [max(len(row[index]) for row in (head, *rows)) for index in range(len(head))]
+    yield ""
+    for row in (head, *rows):
+        cells = (cell.ljust(wide) for cell, wide in zip(row, widths, strict=True))
+        yield f"  {'  '.join(cells)}".rstrip()
 
 
 def _not_run(report: PreflightReport) -> Iterator[str]:
