@@ -37,6 +37,7 @@ COMMANDS = {
     "logs": "logs of ranks",
     "evidence": "keep on the nodes what explains how ranks are now",
     "exec": "a command where ranks or nodes live",
+    "read": "what saved text of hccn_tool, npu-smi or hccn.conf says, as JSON",
     "journal": "who did what, and with what result",
     "ask": "one completion through the proxy",
     "doctor": "what this machine can do, where things are, what a bug report needs",

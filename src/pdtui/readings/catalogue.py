@@ -64,14 +64,19 @@ def kinds() -> tuple[Kind, ...]:
     return tuple({kind.name: kind for kind in every}.values())
 
 
+_SCRIPT = re.compile(r"(?:hccn_tool|npu-smi)\S*\s")
+"""A word that is a command line itself: what follows `bash -c`."""
+
+
 def _words(line: str) -> list[str]:
     lexer = shlex.shlex(line, posix=True, punctuation_chars=True)
     lexer.whitespace_split = True
     lexer.commenters = ""
     try:
-        return list(lexer)
+        words = list(lexer)
     except ValueError as error:
         raise UsageError(f"{clean_line(line)[:120]}: {error}", remedy=REMEDY) from None
+    return [inner for word in words for inner in (_words(word) if _SCRIPT.search(word) else (word,))]
 
 
 _END = re.compile(r"[|;&()<>]+$|\d?>&?\d?$")
@@ -220,13 +225,14 @@ def _parts(kind: Kind, lines: list[str]) -> list[list[str]]:
     if first is None:
         return [lines]
     parts: list[list[str]] = [[]]
-    begun = False
+    begun = failed = False
     for line in lines:
         begins = first.match(line) is not None
         fails = _is_failure(line) and not (kind.ends_with_words and begun)
-        if (begins or fails) and any(map(str.strip, parts[-1])):
+        if (begins or fails) and (begun or failed):
             parts.append([])
-        begun = begins or (begun and not fails)
+        if begins or fails:
+            begun, failed = begins, fails
         parts[-1].append(line)
     return [part for part in parts if any(map(str.strip, part))]
 

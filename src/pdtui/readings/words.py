@@ -34,6 +34,12 @@ REMEDIES: Mapping[Failure, str] = {
     Failure.BUSY: "another monitor asks too; it is tried again",
     Failure.PERMISSION: "log in as root, or set ssh.sudo in the topology file",
     Failure.NO_DEVICE: "npu-smi info -m lists the ids of this server; a chip may have dropped off the bus",
+    Failure.UNSUPPORTED: "not every generation, build or container has this query: ask on the host, or do without",
+    Failure.NOT_CONFIGURED: "nothing to do unless this NPU is meant to have it: /etc/hccn.conf of a node that "
+    "works shows how it is set",
+    Failure.MISSING: "look whether the file is at another place, or not mounted into the container",
+    Failure.ERROR: "run the command by hand, as root on the host",
+    Failure.UNREADABLE: "look at the text: it may be cut, of another command, or of a build that is not known yet",
     Failure.EMPTY: "ask again by hand; an empty answer is neither good nor bad",
 }
 

@@ -20,7 +20,7 @@ class Lldp:
     management: str
     """The switch's management address, empty when it sends none."""
     chassis: str = ""
-    """The switch's chassis id, empty when it was not shown."""
+    """The switch's chassis id, empty when it was not shown or left out by hand."""
 
 
 _PORT = re.compile(r"\s+Ifname: (\S+)\s*$")
@@ -56,7 +56,8 @@ def read_lldp(answer: Answer) -> Reading[Lldp]:
         system = next(iter(_below("System Name TLV", lines)), "").strip()
         addresses = filter(None, map(_MANAGEMENT.match, _below("Management Address TLV", lines)))
         management = next((match[1] for match in addresses), "")
-        chassis = next((m[1] for m in filter(None, map(_ID.match, _below("Chassis ID TLV", lines)))), "")
+        ids = filter(None, map(_ID.match, _below("Chassis ID TLV", lines)))
+        chassis = next((match[1] for match in ids), "").strip(".")
         return Lldp(port[1], system, management, chassis)
 
     return read_lines(answer, parse)

@@ -57,7 +57,7 @@ def lldp(survey: Survey) -> Iterable[Result]:
 
 def _port(node: str, value: Lldp) -> _Port:
     """Return the port; a switch that does not say who it is is told apart only within one node."""
-    switch = value.system or value.management or value.chassis.strip(".")
+    switch = value.system or value.management or value.chassis
     return switch or f"the switch of {node}", value.interface
 
 
