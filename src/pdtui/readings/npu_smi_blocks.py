@@ -99,7 +99,7 @@ class _Splitter:
 
     def __init__(self) -> None:
         self.npu: int | None = None
-        self.count: int | None = None
+        self.counted = False
         self.first: bool | None = None
         """The id stands before its values; None before that is seen."""
         self.id: str | None = None
@@ -114,8 +114,8 @@ class _Splitter:
             self.failed = self.failed or self.npu is not None or (npu := whole_number(value)) is None or npu < 0
             self.npu = whole_number(value)
         elif key == "Chip Count" and not self.values and not self.chips:
-            self.failed = self.failed or self.count is not None
-            self.count = whole_number(value)
+            self.failed = self.failed or self.counted
+            self.counted = True  # Of the card, also when one chip was asked for.
         elif key == "Chip ID" or (key == "Chip Name" and value.lower() == _MCU):
             self._id(value)
         elif key in self.values:
@@ -154,7 +154,7 @@ class _Splitter:
         elif self.values:
             self.failed = self.failed or bool(self.chips) or self.mcu is not None
             self._close(None)
-        if self.failed or not self.chips or (self.count is not None and len(self.chips) < self.count):
+        if self.failed or not self.chips:
             return None
         return Blocks(self.npu, tuple(self.chips), self.mcu)
 

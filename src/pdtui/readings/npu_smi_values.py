@@ -266,8 +266,7 @@ def read_proc_mem(answer: Answer) -> Reading[Card[ChipProcesses]]:
 
 def _processes(lines: list[str]) -> Card[ChipProcesses] | None:
     npu: int | None = None
-    count: int | None = None
-    seen, current = False, list[ChipProcess]()
+    counted, seen, current = False, False, list[ChipProcess]()
     chips: list[ChipProcesses] = []
     for line in lines:
         if match := _PROCESS.match(line):
@@ -286,12 +285,12 @@ def _processes(lines: list[str]) -> Card[ChipProcesses] | None:
             seen, current = False, []
         elif key == "NPU ID" and npu is None and not chips and not seen:
             npu = number
-        elif key == "Chip Count" and count is None and not chips and not seen:
-            count = number
+        elif key == "Chip Count" and not counted and not chips and not seen:
+            counted = True
         else:
             return None
     if seen and not chips:  # Asked for one chip, or a server that names none.
         chips.append(ChipProcesses(None, tuple(current)))
     elif seen:
         return None
-    return Card(npu, tuple(chips)) if chips and (count is None or len(chips) >= count) else None
+    return Card(npu, tuple(chips)) if chips else None
