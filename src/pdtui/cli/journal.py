@@ -19,6 +19,7 @@ from pdtui.errors import RemoteError, UsageError
 from pdtui.fleet.fleet import Fleet
 from pdtui.fleet.journal import LIMIT, Journal, Parsed, default_dir, key_of, merge, parse
 from pdtui.fleet.targets import in_short, resolve
+from pdtui.fleet.watching.watch import TRANSITIONS
 from pdtui.text import clean_line
 from pdtui.topology.load import load_checked
 from pdtui.topology.model import Topology
@@ -89,6 +90,8 @@ class Reader:
     topology: Topology
     wanted: Wanted
     fleet: Fleet | None = None
+    transitions: bool = False
+    """Also what `pdtui watch` has written here."""
     told: set[str] = field(default_factory=set)
     bad: dict[str, int] = field(default_factory=dict)
 
@@ -110,7 +113,11 @@ class Reader:
         return read.entries
 
     def _here(self, limit: int) -> Sequence[Entry]:
-        journal = Journal(default_dir(self.topology.name), clock=SystemClock(), by=operator())
+        names = ("journal", TRANSITIONS) if self.transitions else ("journal",)
+        return [entry for name in names for entry in self._read(name, limit)]
+
+    def _read(self, name: str, limit: int) -> Sequence[Entry]:
+        journal = Journal(default_dir(self.topology.name), clock=SystemClock(), by=operator(), name=name)
         try:
             return self._take(str(journal.path), journal.tail(limit), limit)
         except OSError as error:
@@ -145,6 +152,7 @@ class Reader:
 @click.command("journal")
 @options.file
 @click.argument("targets", nargs=-1, metavar="[TARGET...]")
+@click.option("--transitions", is_flag=True, help="Also what `pdtui watch` saw change, as far as it ran here.")
 @click.option("--nodes", is_flag=True, help="Also what the nodes hold: actions of other consoles.")
 @click.option(
     "-n",
@@ -158,7 +166,14 @@ class Reader:
 @click.option("-f", "--follow", is_flag=True, help="Go on until interrupted.")
 @options.as_json
 def command(
-    file: Path, targets: tuple[str, ...], nodes: bool, lines: int, since: float, follow: bool, as_json: bool
+    file: Path,
+    targets: tuple[str, ...],
+    transitions: bool,
+    nodes: bool,
+    lines: int,
+    since: float,
+    follow: bool,
+    as_json: bool,
 ) -> int:
     """Print who did what on the cluster of FILE: when, from where, on what, why, with what result.
 
@@ -170,7 +185,7 @@ def command(
     wanted = _wanted(targets, topology, make_plan(topology), since)
 
     async def work(fleet: Fleet | None) -> int:
-        reader = Reader(topology, wanted, fleet)
+        reader = Reader(topology, wanted, fleet, transitions)
         entries = reader.news(await reader.entries(READ_BYTES))
         shown = entries[-lines:] if lines else ()
         reader.complain()
@@ -229,6 +244,9 @@ def as_line(entry: Entry) -> str:
     when = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(at if isinstance(at, int | float) else 0))
     origin = _text(entry.get("from"))
     who = f"{_text(entry.get('who')) or '-'}{f' ({origin})' if origin not in ('', 'local') else ''}"
+    if entry.get("event") == "transition":
+        mark = "known" if entry.get("acknowledged") is True else "WORSE" if entry.get("worse") is True else ""
+        return f"{when}  {mark:5}  {_text(entry.get('subject'))}  {_text(entry.get('summary'))}"
     what = _text(entry.get("event"))
     result = entry.get("result")  # Of an operation a mapping of its ranks, which are in its error as well.
     if state := _text(entry.get("state")) or (result if isinstance(result, str) else ""):

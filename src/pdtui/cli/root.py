@@ -33,6 +33,7 @@ COMMANDS = {
     "start": "start ranks and wait for them",
     "stop": "stop ranks and wait for them",
     "restart": "restart ranks and wait for them",
+    "watch": "watch without a screen: changes as lines, a hook, Prometheus",
     "ack": "acknowledge a known trouble: it is told no longer, for a while",
     "logs": "logs of ranks",
     "evidence": "keep on the nodes what explains how ranks are now",

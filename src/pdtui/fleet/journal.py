@@ -58,10 +58,16 @@ class Journal:
     """Appends entries to a cluster's journal."""
 
     def __init__(
-        self, directory: Path, *, clock: Clock, by: str, trouble: Callable[[str], None] | None = None
+        self,
+        directory: Path,
+        *,
+        clock: Clock,
+        by: str,
+        trouble: Callable[[str], None] | None = None,
+        name: str = "journal",
     ) -> None:
         """Prepare; `trouble` is told after each entry why it could not be written, or that it was (empty)."""
-        self._path = directory / "journal.jsonl"
+        self._path = directory / f"{name}.jsonl"
         self._clock = clock
         self._by = by
         self._trouble = trouble

@@ -75,6 +75,16 @@ class Follower:
     def __init__(self, snapshot: Snapshot) -> None:
         self._seen = snapshot
 
+    def awaits_cause(self, snapshot: Snapshot) -> bool:
+        """Return whether a rank has just failed, and why has not been read yet from its log."""
+        before = {rank.id: rank for rank in self._seen.ranks}
+        return any(
+            rank.state is RankState.FAILED
+            and rank.diagnosis is None
+            and (rank.id not in before or before[rank.id].state is not RankState.FAILED)
+            for rank in snapshot.ranks
+        )
+
     def take(self, snapshot: Snapshot) -> tuple[Transition, ...]:
         """Return what has changed since the last one."""
         now = carried(self._seen, snapshot)
@@ -168,7 +178,7 @@ class _Comparison:
                 before.word,
                 after.word,
                 worse,
-                f"{after.word} {ready}{why}",
+                f"{before.word} -> {after.word}, {ready}{why}",
             )
 
     def file(self) -> Iterable[Transition]:
@@ -277,7 +287,7 @@ class _Comparison:
         nothing = Trouble("rank", new.id, str(now), "info", "")
         trouble = next(iter((*of_rank(new), *of_rank(old))), nothing)
         worse = _STATES.get(now, 0) > _STATES.get(was, 0)
-        yield self._of(trouble, str(was), str(now), worse=worse, summary=describe_state(new))
+        yield self._of(trouble, str(was), str(now), worse=worse, summary=f"{was} -> {describe_state(new)}")
 
     def _alarms(self, old: RankStatus | None, new: RankStatus) -> Iterable[Transition]:
         was = {trouble.id: trouble for trouble in of_alarms(old)} if old is not None else {}
