@@ -39,6 +39,8 @@ class DeviceFiles:
     """NPUs whose file this user may not read and write."""
     management: tuple[str, ...]
     """Of `davinci_manager`, `devmm_svm`, `hisi_hdc` those that are there."""
+    driver: str
+    """The driver's library `libascend_hal.so`; empty: it is nowhere."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -222,7 +224,7 @@ def _shm(raw: Any) -> Shm:
 
 def _devices(raw: Any) -> DeviceFiles:
     npus, closed = (tuple(int(number) for number in raw[name]) for name in ("npus", "closed"))
-    return DeviceFiles(npus, closed, _words(raw["management"]))
+    return DeviceFiles(npus, closed, _words(raw["management"]), clean_line(str(raw["driver"])))
 
 
 def _limits(raw: Any) -> Limits:

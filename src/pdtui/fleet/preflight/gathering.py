@@ -88,12 +88,14 @@ class Gathering:
     async def _connect(self) -> None:
         """Wait for the agents that are needed, or for a reason why there are none."""
         places = {found.place for need in self.needs if (found := probe_of(need)) is not None}
+        # Whether the container can be reached is what its check asks.
+        wanted = "ranks" in places or "container" in self.needs
         begun = self.clock.monotonic()
         self.out["connection"] = self.clock.wall()
         self.told()
         with suppress(TimeoutError):
             async with self.clock.timeout(self.limits.connect):
-                while not self._settled("ranks" in places):
+                while not self._settled(wanted):
                     with suppress(TimeoutError):
                         async with self.clock.timeout(self.limits.look):
                             await self.link.changed()

@@ -62,9 +62,9 @@ def read(path, limit=65536):
 
 
 def read_if(path):
-    """Return the first line of a file; nothing without one."""
+    """Return the text of a file; nothing without one."""
     try:
-        return read(path, 4096).split("\n")[0].strip()
+        return read(path).strip()
     except OSError:
         return ""
 
@@ -102,7 +102,19 @@ def devices(_):
     found = sorted(int(name[7:]) for name in names if re.match(r"davinci\d+\Z", name))
     closed = [n for n in found if not os.access("%s/davinci%d" % (folder, n), os.R_OK | os.W_OK)]
     others = [name for name in ("davinci_manager", "devmm_svm", "hisi_hdc") if name in names]
-    return {"npus": found, "closed": closed, "management": others}
+    return {"npus": found, "closed": closed, "management": others, "driver": driver()}
+
+
+def driver():
+    """Return where the driver's library is that everything else is built on; empty: nowhere."""
+    folders = os.environ.get("LD_LIBRARY_PATH", "").split(":")
+    base = re.search(r"^Driver_Install_Path_Param=(\S+)", read_if(at("/etc/ascend_install.info")), re.M)
+    for root in ([base.group(1)] if base else []) + ["/usr/local/Ascend"]:
+        folders += [root + "/driver/lib64/driver", root + "/driver/lib64"]
+    for folder in folders:
+        if folder and os.path.exists(at(folder + "/libascend_hal.so")):
+            return folder + "/libascend_hal.so"
+    return ""
 
 
 def limits(_):
@@ -154,15 +166,11 @@ def addresses(_):
     found = {}
     for index, family, address, prefix in netlink_addresses():
         try:
-            name = if_name(index)
+            name = socket.if_indextoname(index)
         except OSError:
             continue
         found.setdefault(name, []).append("%s/%d" % (socket.inet_ntop(family, address), prefix))
     return [[name, is_up(name), found.get(name, [])] for name in if_names(found)]
-
-
-def if_name(index):
-    return socket.if_indextoname(index)
 
 
 def if_names(found):
@@ -248,7 +256,8 @@ def variables(_):
     for name in PROXIES:
         for spelling in (name, name.upper()):
             if environ.get(spelling):
-                proxies[spelling] = re.sub(r"(://)?[^/@\s,]*@", r"\1***@", environ[spelling])[:2000]
+                secret = r"^(\w+://)?.*@" if name != "no_proxy" else r"(?!)()"
+                proxies[spelling] = re.sub(secret, r"\1***@", environ[spelling], flags=re.S)[:2000]
     return {
         "variables": {name: environ[name][:2000] for name in VARIABLES if name in environ},
         "proxies": proxies,
@@ -516,12 +525,14 @@ def begin(name, argument):
 
 
 def answer(text, status):
-    """Return what a part has said."""
+    """Return what a part has said; what its interpreter printed besides is passed over."""
     for line in reversed(text.decode("utf-8", "replace").split("\n")):
-        if line.startswith("PDTUI-OK "):
-            return {"ok": json.loads(line[9:])}
-        if line.startswith("PDTUI-NO "):
-            return json.loads(line[9:])
+        if line.startswith(("PDTUI-OK ", "PDTUI-NO ")):
+            try:
+                said = json.loads(line[9:])
+            except ValueError:
+                continue
+            return {"ok": said} if line.startswith("PDTUI-OK ") else said
     words = text[-3000:].decode("utf-8", "replace").strip()
     if os.WIFSIGNALED(status):
         words = (words + "\n" if words else "") + "ended by signal %d" % os.WTERMSIG(status)
@@ -531,9 +542,13 @@ def answer(text, status):
 def gather(wanted):
     """Run parts at the same time and return what each has said. `wanted`: {key: [part, argument, seconds]}."""
     start = time.monotonic()
-    out, said = {}, {}
+    out, said, killed = {}, {}, []
     for key, (name, argument, seconds) in sorted(wanted.items()):
-        pid, ear = begin(name, argument)
+        try:
+            pid, ear = begin(name, argument)
+        except OSError as error:
+            said[key] = {"error": "no process could be started: %s" % os.strerror(error.errno), "kind": "error"}
+            continue
         out[ear] = [key, pid, start + seconds, seconds, b""]
     while out:
         now = time.monotonic()
@@ -546,12 +561,22 @@ def gather(wanted):
                 os.close(ear)
                 said[key] = answer(text, os.waitpid(pid, 0)[1])
         for ear, (key, pid, until, seconds, _) in list(out.items()):
-            if time.monotonic() >= until:  # Not waited for: what hangs in the kernel does not die either.
+            if time.monotonic() >= until:
                 os.kill(pid, signal.SIGKILL)
                 os.close(ear)
                 del out[ear]
+                killed.append(pid)
                 said[key] = {"hangs": seconds}
+    bury(killed)
     return said
+
+
+def bury(pids):
+    """Collect killed processes; not for long, since what hangs in the kernel does not die either."""
+    until = time.monotonic() + 0.5
+    while pids and time.monotonic() < until:
+        pids = [pid for pid in pids if os.waitpid(pid, os.WNOHANG)[0] == 0]
+        time.sleep(0.01)
 
 
 if __name__ == "__main__":

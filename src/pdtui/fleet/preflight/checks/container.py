@@ -119,6 +119,9 @@ def shm(view: NodeView) -> Iterable[Result]:
     """Where ranks run it has 1 GB, as the guides give it, and is not full."""
     reading: Reading[Shm] = view.read("place", "shm")
     found = reading.value
+    if reading.failure is Failure.NOT_CONFIGURED:
+        yield view.failed("there is no /dev/shm", reading, remedy="mount a tmpfs there")
+        return
     if found is None:
         yield missing(view, reading, "shared memory")
         return
@@ -166,11 +169,18 @@ def devices(view: NodeView) -> Iterable[Result]:
     if absent:
         also = f"create {name} anew with {' '.join(f'--device /dev/{file}' for file in absent)}" if name else mend
         yield view.failed(f"missing in /dev: {', '.join(absent)}", reading, remedy=also)
+    if not found.driver:
+        lib = "/usr/local/Ascend/driver/lib64"
+        yield view.warned(
+            "the driver's libraries (libascend_hal.so) are not found where ranks run",
+            reading,
+            remedy=f"create {name} anew with -v {lib}:{lib}" if name else "install the driver",
+        )
     if closed:
         yield view.failed(
             f"/dev/davinci{spans(closed)} may not be opened by this user",
             reading,
             remedy="run as root, or put the user into the group HwHiAiUser",
         )
-    if not (lacking or absent or closed):
-        yield view.passed(f"/dev/davinci{spans(planned)} and the driver's", reading)
+    if not (lacking or absent or closed) and found.driver:
+        yield view.passed(f"/dev/davinci{spans(planned)}, the driver's files and libraries", reading)

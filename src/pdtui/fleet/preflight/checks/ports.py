@@ -96,7 +96,6 @@ def _other_ports(view: NodeView, reading: Reading[Look], seen: Look) -> Iterator
                 yield view.warned(
                     f"the proxy's port {held.port} is held by {who}",
                     reading,
-                    on="proxy",
                     remedy="end it there, or change proxy.port in the file; its own kind goes into proxy.kind",
                 )
             elif use.use == "hccl" and held.pid not in known and not held.rank.startswith(f"{cluster}:"):

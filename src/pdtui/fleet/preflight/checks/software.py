@@ -166,9 +166,11 @@ def vllm(survey: Survey) -> Iterable[Result]:
 
     On NPUs it goes with the vllm-ascend of its number; without NPUs it is what the file says.
     """
-    yield from together(survey, _environments(survey))
+    unusable = list(_environments(survey))
+    yield from together(survey, unusable)
     found, said = _collect(survey, "packages", "the version of vLLM", _package("vllm", "vllm"))
-    yield from together(survey, said)
+    broken = {one.subject for one in unusable}
+    yield from together(survey, [one for one in said if one.subject not in broken])
     if not survey.topology.has_npus:
         wanted = survey.topology.vllm
         if wanted and wanted not in LATEST:
