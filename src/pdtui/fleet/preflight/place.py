@@ -6,13 +6,13 @@ import base64
 import functools
 import json
 import zlib
-from collections.abc import AsyncIterator, Iterable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from pdtui.fleet.commands import as_rank
-from pdtui.fleet.preflight.check import SHOWN, NodeView, Survey, unknown
+from pdtui.fleet.preflight.check import NodeView, unknown
 from pdtui.fleet.preflight.outcome import Evidence, Outcome, Result
 from pdtui.fleet.preflight.probes import NO_ANSWER, Asking, Gathered, probe
 from pdtui.readings.answer import Answer, Failure, Reading
@@ -192,24 +192,6 @@ def missing(view: NodeView, reading: Reading[Any], what: str, *, hang: str = "",
         remedy = ""
     evidence = (Evidence(reading.command, reading.raw, reading.at),)
     return Result(view.check.id, view.name, Outcome.UNKNOWN, finding.summary, remedy, evidence)
-
-
-def together(survey: Survey, results: Iterable[Result]) -> Iterator[Result]:
-    """Yield results of nodes; what is the same on more than two of them in one line, with their names."""
-    groups: dict[tuple[object, ...], list[Result]] = {}
-    for one in results:
-        groups.setdefault((one.outcome, one.summary, one.remedy, one.because), []).append(one)
-    for ones in groups.values():
-        nodes = [one.subject for one in ones]
-        if len(ones) < 3 or any(node not in survey.nodes for node in nodes):
-            yield from ones
-            continue
-        who = f"all {len(nodes)} nodes" if len(nodes) == len(survey.nodes) else ", ".join(nodes)
-        first, evidence = ones[0], tuple(piece for one in ones for piece in one.evidence)[:SHOWN]
-        if first.summary:
-            yield replace(first, subject="cluster", summary=f"{who}: {first.summary}", evidence=evidence)
-        else:
-            yield replace(first, subject="cluster", because=f"{who}: {first.because}", evidence=evidence)
 
 
 DISK_HANGS = "a disk that it lies on does not answer: look at mount and dmesg there"

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from pdtui.fleet.preflight.check import NodeView, Survey, check
 from pdtui.fleet.preflight.outcome import Result
-from pdtui.fleet.preflight.place import groups_on, missing, size_words, together
+from pdtui.fleet.preflight.place import groups_on, missing, size_words
 from pdtui.readings.answer import Failure, Reading
 from pdtui.readings.rank_place import ModelFiles
 
@@ -38,17 +38,15 @@ def model(survey: Survey) -> Iterable[Result]:
         yield survey.not_applicable(f"{path} is no path: vLLM finds it by that name, in its cache or in a hub")
         return
     whole: list[_Whole] = []
-    said: list[Result] = []
     for view in views:
         reading: Reading[ModelFiles] = view.read("place", "model")
         if reading.value is None:
-            said.append(_absent(view, reading, path))
+            yield _absent(view, reading, path)
             continue
         troubles = list(_troubles(view, reading, reading.value))
-        said += troubles
+        yield from troubles
         if not troubles:
             whole.append(_Whole(view, reading, reading.value))
-    yield from together(survey, said)
     yield from _compared(survey, whole)
 
 

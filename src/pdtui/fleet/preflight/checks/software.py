@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from pdtui.fleet.preflight.check import WITH_NPUS, NodeView, Survey, check
 from pdtui.fleet.preflight.outcome import Outcome, Result
-from pdtui.fleet.preflight.place import ENGINE, groups_on, last_line, missing, size_words, together, uses_mooncake
+from pdtui.fleet.preflight.place import ENGINE, groups_on, last_line, missing, size_words, uses_mooncake
 from pdtui.readings.answer import Failure, Reading
 from pdtui.readings.rank_place import Cann, Environment, Imported, Packages
 from pdtui.topology.versions import LATEST, Release, cann_of, known_release, mooncake_of, release_of, vllm_of
@@ -167,10 +167,10 @@ def vllm(survey: Survey) -> Iterable[Result]:
     On NPUs it goes with the vllm-ascend of its number; without NPUs it is what the file says.
     """
     unusable = list(_environments(survey))
-    yield from together(survey, unusable)
+    yield from unusable
     found, said = _collect(survey, "packages", "the version of vLLM", _package("vllm", "vllm"))
     broken = {one.subject for one in unusable}
-    yield from together(survey, [one for one in said if one.subject not in broken])
+    yield from [one for one in said if one.subject not in broken]
     if not survey.topology.has_npus:
         wanted = survey.topology.vllm
         if wanted and wanted not in LATEST:
@@ -221,7 +221,7 @@ def vllm_ascend(survey: Survey) -> Iterable[Result]:
     found, said = _collect(
         survey, "packages", "the version of vllm-ascend", _package("vllm-ascend", "vllm_ascend")
     )
-    yield from together(survey, said)
+    yield from said
     wanted = survey.topology.vllm_ascend
     if wanted in LATEST:
         yield from _compare(survey, "vllm-ascend", found, _SAME)
@@ -233,7 +233,7 @@ def vllm_ascend(survey: Survey) -> Iterable[Result]:
 def cann(survey: Survey) -> Iterable[Result]:
     """The toolkit that the environment of ranks points to: one version, that of vllm-ascend's image."""
     found, said = _collect(survey, "cann", "the version of CANN", _cann_version)
-    yield from together(survey, said)
+    yield from said
     yield from _compare(survey, "CANN", found, _SAME, Outcome.WARN)
     release = known_release(survey.topology.vllm_ascend)
     image = cann_of(release)
@@ -291,7 +291,7 @@ def mooncake(survey: Survey) -> Iterable[Result]:
         yield survey.not_applicable(f"{survey.topology.connector} does not use it")
         return
     found, said = _collect(survey, "packages", "the version of Mooncake", _mooncake_version)
-    yield from together(survey, said)
+    yield from said
     yield from _compare(survey, "Mooncake", found, "build and install the same everywhere, or use the same image")
     planned = mooncake_of(known_release(survey.topology.vllm_ascend))
     for version in dict.fromkeys(one.version for one in found):
