@@ -35,9 +35,6 @@ PACKAGES = ("vllm", "vllm-ascend", "mooncake-transfer-engine-npu", "mooncake-tra
 ENGINE = "from mooncake.engine import TransferEngine"
 """What the connectors that use Mooncake import (vllm_ascend/distributed/kv_transfer)."""
 
-OF_GROUP = ("variables", "cann", "packages", "import")
-"""Parts that hang on the environment, so on the group; the others are the machine's or the container's."""
-
 TEMPORARY, HOME = "/tmp", "~"  # noqa: S108 - vLLM's own choice for sockets and small files
 """Folders into which vLLM and CANN write beside the records: sockets, compiled graphs, plog without a folder."""
 
@@ -89,10 +86,11 @@ def uses_mooncake(group: Group) -> bool:
 
 def groups_on(view: NodeView) -> tuple[Group, ...]:
     """Return the groups that have ranks on a node."""
-    return _groups_on(view.name, view.topology, view.plan)
+    return groups_of(view.name, view.topology, view.plan)
 
 
-def _groups_on(node: str, topology: Topology, plan: Plan) -> tuple[Group, ...]:
+def groups_of(node: str, topology: Topology, plan: Plan) -> tuple[Group, ...]:
+    """Return the same before there is a view."""
     return tuple(topology.groups[name] for name in dict.fromkeys(rank.group for rank in plan.on_node(node)))
 
 
@@ -137,7 +135,7 @@ def parts_of(asking: Asking, group: Group | None, *, first: bool) -> Iterator[Pa
 async def place(asking: Asking) -> AsyncIterator[Gathered]:
     """What a rank would find where it starts: an item a part, those of a group with its name behind."""
     node = asking.node.name
-    groups: Sequence[Group | None] = _groups_on(node, asking.topology, asking.plan) or (None,)
+    groups: Sequence[Group | None] = groups_of(node, asking.topology, asking.plan) or (None,)
     for number, group in enumerate(groups):
         parts = list(parts_of(asking, group, first=number == 0))
         answer = await _ask(asking, _rank_of(asking, group), parts)
