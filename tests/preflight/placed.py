@@ -12,6 +12,7 @@ from typing import Any
 from pdtui.fleet.blockers import Look
 from pdtui.fleet.preflight import checks
 from pdtui.fleet.preflight.check import NodeView, Survey, barrier, chosen
+from pdtui.fleet.preflight.checks.ports import listed
 from pdtui.fleet.preflight.checks.reach import Reached, ways
 from pdtui.fleet.preflight.facts import Connection, Key, NodeFacts
 from pdtui.fleet.preflight.outcome import Outcome, Result
@@ -20,7 +21,7 @@ from pdtui.readings.answer import Answer, Failure, Reading
 from pdtui.readings.container import read_container
 from pdtui.readings.rank_place import read_place
 from pdtui.remote.messages.processes import Listener
-from pdtui.topology.load import load_checked
+from pdtui.topology.load import load_bytes, load_checked
 from pdtui.topology.model import Topology
 from pdtui.topology.planner import make_plan
 
@@ -173,9 +174,8 @@ class Placed:
             if self.connections[name].ranks:
                 readings |= self._place(name)
                 look = self.looks[name]
-                failure = None if look is not None else Failure.TIMEOUT
-                raw = "" if look is not None else "no answer within 25 s"
-                readings["ports", None] = Reading("ss -ltnp", NOW, raw, look, failure)
+                late: Reading[Look] = Reading("ss -ltnp", NOW, "no answer within 25 s", failure=Failure.TIMEOUT)
+                readings["ports", None] = late if look is None else listed(look, self.topology.name, NOW)
                 readings |= self._reach(name)
             inspected = self.inspected.get(name) or Answer(
                 "docker inspect", json.dumps([INSPECTED]).encode(), at=NOW
@@ -255,8 +255,6 @@ class Placed:
 
 def _changed(path: Path, text: Mapping[str, str]) -> Topology:
     """Return the file with pieces of its text replaced."""
-    from pdtui.topology.load import load_bytes
-
     content = path.read_text(encoding="utf-8")
     for old, new in text.items():
         assert old in content, old

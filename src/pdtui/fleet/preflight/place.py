@@ -75,13 +75,8 @@ class Part:
 
 
 def uses_mooncake(group: Group) -> bool:
-    """Return whether the connector of a group, or one of those that it stands for, moves KV by Mooncake."""
-    if "mooncake" in group.connector.lower():
-        return True
-    return (
-        group.connector in ("MultiConnector", "AscendStoreConnector")
-        and "mooncake" in json.dumps([dict(group.kv_extra), dict(group.kv_config)], default=str).lower()
-    )
+    """Return whether the connector of a group moves KV by Mooncake."""
+    return group.connector.startswith("Mooncake")
 
 
 def groups_on(view: NodeView) -> tuple[Group, ...]:

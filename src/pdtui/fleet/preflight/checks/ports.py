@@ -11,7 +11,6 @@ from pdtui.fleet.preflight.outcome import Result
 from pdtui.fleet.preflight.probes import Asking, Gathered, probe
 from pdtui.fleet.strangers import ALIVE, ANY_ADDRESS
 from pdtui.readings.answer import Reading
-from pdtui.remote.messages.processes import Listener
 
 RAW_LINES = 60
 """Listening ports that are kept as evidence."""
@@ -28,13 +27,15 @@ async def listening(asking: Asking) -> AsyncIterator[Gathered]:
         found = Look(
             records={record.rank: record for record in records}, listeners=tuple(listeners), processes=processes
         )
-    lines = [_line(one, cluster) for one in sorted(found.listeners, key=lambda one: one.port)]
-    more = [f"and {len(lines) - RAW_LINES} more"] if len(lines) > RAW_LINES else []
-    yield None, Reading("ss -ltnp", asking.clock.wall(), "\n".join(lines[:RAW_LINES] + more), value=found)
+    yield None, listed(found, cluster, asking.clock.wall())
 
 
-def _line(one: Listener, cluster: str) -> str:
-    return f"{one.address}:{one.port}  {holder_words(one, cluster)}"
+def listed(found: Look, cluster: str, at: float) -> Reading[Look]:
+    """Return what listens as a reading: its lines are those of `ss`, with the owners in our words."""
+    ordered = sorted(found.listeners, key=lambda one: one.port)
+    lines = [f"{one.address}:{one.port}  {holder_words(one, cluster)}" for one in ordered[:RAW_LINES]]
+    more = [f"and {len(ordered) - RAW_LINES} more"] if len(ordered) > RAW_LINES else []
+    return Reading("ss -ltnp", at, "\n".join(lines + more), value=found)
 
 
 @check("ports", "Planned ports are free", needs=("ports",))
@@ -75,8 +76,8 @@ def _words(view: NodeView, running_here: Sequence[str]) -> str:
     )
     if not running_here:
         return f"{count} planned ports are free" if count else "no port is planned here"
-    ranks = running_here[0] if len(running_here) == 1 else f"{len(running_here)} ranks"
-    return f"{count} planned ports: nobody else holds one ({ranks} of this cluster run here)"
+    ranks = f"{running_here[0]} runs" if len(running_here) == 1 else f"{len(running_here)} ranks of the file run"
+    return f"{count} planned ports: nobody else holds one ({ranks} here)"
 
 
 def _other_ports(view: NodeView, reading: Reading[Look], seen: Look) -> Iterator[Result]:

@@ -287,9 +287,6 @@ def mooncake(survey: Survey) -> Iterable[Result]:
     The transfer engine takes 1000 ports for each NPU up to 0.3.7 and 100 later: another age than the one of the
     plan moves the range that the KV ports must keep clear of (rules R14, R15).
     """
-    if not any(uses_mooncake(group) for group in survey.topology.groups.values()):
-        yield survey.not_applicable(f"{survey.topology.connector} does not use it")
-        return
     found, said = _collect(survey, "packages", "the version of Mooncake", _mooncake_version)
     yield from said
     yield from _compare(survey, "Mooncake", found, "build and install the same everywhere, or use the same image")
@@ -331,7 +328,7 @@ def mooncake_import(view: NodeView) -> Iterable[Result]:
     """What the connector imports is imported once, by the Python of vLLM, in the environment of each group."""
     groups = [group for group in groups_on(view) if uses_mooncake(group)]
     if not groups:
-        yield view.not_applicable("no connector here uses it")
+        yield view.not_applicable("no rank here uses it")
         return
     for group in groups:
         name = group.name if len(groups) > 1 else ""
