@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import replace
+from functools import cache
 from typing import Any
 
 from pdtui.fleet.preflight import checks
@@ -15,7 +16,7 @@ from pdtui.fleet.preflight.readers import READERS
 from pdtui.readings.answer import Answer, Reading
 from pdtui.readings.commands import Query, argv_of
 from pdtui.readings.hccn_conf import read_hccn_conf
-from pdtui.topology.model import Platform, Runtime
+from pdtui.topology.model import NPUS_PER_NODE, Platform, Runtime
 from tests.support.fake_fleet import NOW, make_plan, make_topology
 
 CONF_FILE = "cat /etc/hccn.conf"
@@ -34,18 +35,13 @@ class Gathered:
         self.plan = make_plan(self.topology)
         self.devices = range(self.topology.npus_per_node)
         self.reached = {name: Connection(host=True, ranks=True, at=NOW) for name in self.topology.nodes}
-        self.readings: dict[str, dict[Key, Reading[Any]]] = {name: {} for name in self.topology.nodes}
-        for number, name in enumerate(self.topology.nodes, 1):
-            for device in self.devices:
-                for query, text in answers(number, device).items():
-                    self.say(name, query, device, text)
-            self.conf(name, conf_text(number, self.devices))
+        self.readings = {
+            name: dict(_healthy(platform, number)) for number, name in enumerate(self.topology.nodes, 1)
+        }
 
     def say(self, node: str, query: Query, device: int, text: str = "", stderr: str = "", status: int = 0) -> None:
         """Let one NPU answer this."""
-        command = " ".join(argv_of(query, self.topology.platform, device))
-        answer = Answer(command, text.encode(), stderr.encode(), status, at=NOW)
-        self.readings[node][query, device] = READERS[query](answer)
+        self.readings[node][query, device] = _read(self.topology.platform, query, device, text, stderr, status)
 
     def every(self, node: str, query: Query, text: str = "", stderr: str = "", status: int = 0) -> None:
         """Let every NPU of a node answer this."""
@@ -107,6 +103,26 @@ class Gathered:
         for result in found:
             assert result.remedy or result.outcome in (Outcome.UNKNOWN, Outcome.NOT_RUN), result
         return {result.subject: (result.outcome, result.summary or result.because) for result in found}
+
+
+def _read(
+    platform: Platform, query: Query, device: int, text: str, stderr: str = "", status: int = 0
+) -> Reading[Any]:
+    command = " ".join(argv_of(query, platform, device))
+    return READERS[query](Answer(command, text.encode(), stderr.encode(), status, at=NOW))
+
+
+@cache
+def _healthy(platform: Platform, number: int) -> Mapping[Key, Reading[Any]]:
+    """Return what the n-th node says when all is well."""
+    devices = range(NPUS_PER_NODE[platform])
+    found: dict[Key, Reading[Any]] = {
+        (query, device): _read(platform, query, device, text)
+        for device in devices
+        for query, text in answers(number, device).items()
+    }
+    file = read_hccn_conf(Answer(CONF_FILE, conf_text(number, devices).encode(), at=NOW))
+    return {**found, (CONF, None): file, (CONF_INSIDE, None): file}
 
 
 def answers(node: int, device: int) -> Mapping[Query, str]:

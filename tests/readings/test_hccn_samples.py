@@ -379,34 +379,14 @@ ROWS: list[tuple[str, str, list[tuple[int | None, object]]]] = [
         [
             (
                 0,
-                a5.Grids(
-                    (
-                        a5.Grid(
-                            (
-                                {
-                                    **PORT,
-                                    "rs_mode": "128 T4",
-                                    "auto_change_mode": "Static",
-                                    "itlv_mode": "Interweave",
-                                },
-                            )
-                        ),
-                    )
-                ),
+                a5.Grid(({**PORT, "rs_mode": "128 T4", "auto_change_mode": "Static", "itlv_mode": "Interweave"},)),
             )
         ],
     ),
     (
         "hccn_speed.a5.doc.txt",
         "hccn_tool -g -speed -i 0 -u 0 -p 4",
-        [
-            (
-                0,
-                a5.Grids(
-                    (a5.Grid(({**PORT, "Speed": "400 G", "Cap": "X4", "Width": "X4", "Status": "normal"},)),)
-                ),
-            )
-        ],
+        [(0, a5.Grid(({**PORT, "Speed": "400 G", "Cap": "X4", "Width": "X4", "Status": "normal"},)))],
     ),
     ("hccn_process.a5.doc.txt", "hccn_tool -g -process -i 0", [(0, hccn.HccpProcess(exists=True))]),
     ("hccn_cfg_recovery.a5.doc.txt", "hccn_tool -g -cfg_recovery -i 0", [(0, hccn.ConfigStatus("NONE"))]),

@@ -110,7 +110,7 @@ def _assess(
     return judged[0] if len({one.verdict for one in judged}) == 1 else None
 
 
-_NOT_JUDGED = (a5.Grids, a5.PortLinkStat, a5.UbConnect, a5.Fields)
+_NOT_JUDGED = (a5.Grid, a5.Grids, a5.PortLinkStat, a5.UbConnect, a5.Fields)
 
 
 def _is_card(value: object) -> bool:

@@ -117,7 +117,10 @@ _CLASSES: tuple[tuple[Failure, re.Pattern[str]], ...] = tuple(
             Failure.PERMISSION,
             r"permission denied|cmd run permission|a password is required|not in the sudoers|权限不够|拒绝访问",
         ),
-        (Failure.NO_DEVICE, r"not exist|invalid device id|Invalid (?:card|chip) id|There is no NPU card"),
+        (
+            Failure.NO_DEVICE,
+            r"(?<!hccp process: )not exist|invalid device id|Invalid (?:card|chip) id|There is no NPU card",
+        ),
         (Failure.TIMEOUT, r"cmd line execute timeout"),
     )
 )

@@ -15,14 +15,14 @@ from pdtui.readings.hccn.lines import key_values, one, read_lines
 
 @dataclass(frozen=True, slots=True)
 class Grid:
-    """One table: rows by the words of the heading."""
+    """One table (`-speed -fec`): rows by the words of the heading."""
 
     rows: tuple[Mapping[str, str], ...]
 
 
 @dataclass(frozen=True, slots=True)
 class Grids:
-    """The tables of one answer, in order (`-dev_info -speed -fec`)."""
+    """The tables of one answer, in order (`-dev_info`)."""
 
     tables: tuple[Grid, ...]
 
@@ -96,6 +96,16 @@ def read_grids(answer: Answer) -> Reading[Grids]:
     return read_lines(answer, parse)
 
 
+def read_grid(answer: Answer) -> Reading[Grid]:
+    """Read an answer that is one table."""
+
+    def parse(lines: list[str]) -> Grid | None:
+        tables = _grids(lines)
+        return tables[0] if tables and len(tables) == 1 else None
+
+    return read_lines(answer, parse)
+
+
 def read_port_link_stat(answer: Answer) -> Reading[PortLinkStat]:
     """Read `-link_stat`: two counts and a table."""
 
@@ -126,7 +136,8 @@ def read_version(answer: Answer) -> Reading[Fields]:
 
     def parse(lines: list[str]) -> Fields | None:
         fields = key_values(lines, _VERSION)
-        return Fields(fields) if fields else None
+        whole = fields is not None and {"Network Driver Version", "Network Firmware Version"} <= fields.keys()
+        return Fields(fields) if fields and whole else None
 
     return read_lines(answer, parse)
 
