@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from pdtui.clock import Clock
-from pdtui.errors import AgentError, AgentLost
+from pdtui.errors import AgentError, AgentLost, ConnectError
 from pdtui.fleet.polling import closing
 from pdtui.fleet.preflight.facts import Connection, Item, Key, NodeFacts
 from pdtui.fleet.preflight.limits import Limits
@@ -90,12 +90,13 @@ class Gathering:
         places = {found.place for need in self.needs if (found := probe_of(need)) is not None}
         # Whether the container can be reached is what its check asks.
         wanted = "ranks" in places or "container" in self.needs
-        begun = self.clock.monotonic()
+        begun, known = self.clock.monotonic(), self.link.status.error
+        self.link.retry_now()
         self.out["connection"] = self.clock.wall()
         self.told()
         with suppress(TimeoutError):
             async with self.clock.timeout(self.limits.connect):
-                while not self._settled(wanted):
+                while not self._settled(wanted, known):
                     with suppress(TimeoutError):
                         async with self.clock.timeout(self.limits.look):
                             await self.link.changed()
@@ -103,9 +104,11 @@ class Gathering:
         self.connection = self._connection(self.clock.monotonic() - begun)
         self.told()
 
-    def _settled(self, ranks: bool) -> bool:
+    def _settled(self, ranks: bool, known: ConnectError | None) -> bool:
+        """Return whether an agent is there, or a reason why none is that is newer than the one that was known."""
         agent = self.link.rank_agent if ranks else self.link.host_agent
-        return agent is not None or self.link.status.error is not None
+        error = self.link.status.error
+        return agent is not None or (error is not None and error is not known)
 
     def _connection(self, seconds: float) -> Connection:
         host, ranks, error = self.link.host_agent, self.link.rank_agent, self.link.status.error

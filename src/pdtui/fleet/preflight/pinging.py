@@ -14,6 +14,7 @@ from typing import Any
 
 from pdtui.errors import AgentError, AgentLost
 from pdtui.fleet.polling import closing
+from pdtui.fleet.preflight.check import unknown
 from pdtui.fleet.preflight.facts import Item
 from pdtui.fleet.preflight.matrix import Npu, Pair, every_pair, follow_up, reach, rounds_of
 from pdtui.fleet.preflight.outcome import Finding, Outcome
@@ -22,7 +23,6 @@ from pdtui.readings.answer import Failure, Reading
 from pdtui.readings.commands import Plane, Query, ping_argv
 from pdtui.readings.hccn import HccsPing, Ping, read_hccs_ping, read_ping
 from pdtui.readings.npu_smi import Table
-from pdtui.readings.words import failure_words
 from pdtui.remote.messages.commands import Command
 from pdtui.text import clean_line
 from pdtui.topology.model import Role
@@ -63,7 +63,7 @@ def judge_ping(pinged: Pinged) -> Finding:
     """Return what one ping says."""
     value = pinged.reading.value
     if value is None:
-        return Finding(Outcome.UNKNOWN, failure_words(pinged.reading))
+        return unknown(pinged.reading)
     why = f" ({', '.join(value.problems)})" if value.problems else ""
     if not value.received:
         return Finding(Outcome.FAIL, f"none of {value.sent} packets came back{why}")
@@ -186,7 +186,7 @@ def taking_part(everywhere: Everywhere) -> tuple[list[Npu], list[Npu], list[Left
 def _in_use(table: Reading[Table], device: int) -> tuple[str, bool, Reading[Any] | None] | None:
     """Return why a device is not pinged: a process uses it, or nobody knows whether one does."""
     if table.value is None:
-        return f"whether a process uses it is not known: npu-smi: {failure_words(table)}", False, table
+        return f"whether a process uses it is not known: {unknown(table, 'npu-smi').summary}", False, table
     if any(process.device == device for process in table.value.processes):
         return "a process uses it: pings would disturb it (--pings force pings all the same)", True, None
     return None
@@ -196,9 +196,7 @@ def _no_partner(npu: Npu, reading: Reading[Any], *, alone: bool) -> LeftOut:
     if alone:
         return LeftOut(npu, "there is no other NPU to ping", by_choice=True)
     if reading.value is None:
-        return LeftOut(
-            npu, f"its address is not known: {failure_words(reading)}", by_choice=False, reading=reading
-        )
+        return LeftOut(npu, unknown(reading, "its address is not known").summary, by_choice=False, reading=reading)
     return LeftOut(npu, "no other NPU can be pinged over the plane between them", by_choice=False, reading=reading)
 
 

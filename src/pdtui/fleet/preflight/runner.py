@@ -188,6 +188,8 @@ class Preflight:
     def _everywhere(self, probe: Probe) -> Everywhere:
         host, ranks = {}, {}
         for name, gathering in self._gatherings.items():
+            if not gathering.connection.host or gathering.lost:
+                continue  # What is back by now was asked nothing.
             if (agent := gathering.link.host_agent) is not None:
                 host[name] = gathering.asking(agent)
             if (agent := gathering.link.rank_agent) is not None:

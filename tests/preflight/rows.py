@@ -1,0 +1,50 @@
+"""How each check is made to pass, to fail, to be unknown and to hang on simulated nodes: one row for each.
+
+All rows of one scene are shown by one preflight, so its faults must not get into each other's way: what fails is
+on node2, what cannot be read on node3, what hangs on node4, each query on an NPU of its own. node1 is well.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from pdtui.fleet.preflight.outcome import Outcome
+
+Shown = Literal["pass", "bad", "unknown", "hang"]
+"""`bad`: fails, or warns where that is the worst that the check says."""
+
+SHOWN: tuple[Shown, ...] = ("pass", "bad", "unknown", "hang")
+
+ALLOWED: dict[Shown, tuple[Outcome, ...]] = {
+    "pass": (Outcome.PASS,),
+    "bad": (Outcome.FAIL, Outcome.WARN),
+    "unknown": (Outcome.UNKNOWN,),
+    "hang": (Outcome.UNKNOWN,),
+}
+
+WELL = "well"
+"""The scene without faults, in which every check passes."""
+
+MAIN = "main"
+"""The scene in which most faults are set at once."""
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One check in one state."""
+
+    check: str
+    shown: Shown
+    faults: tuple[str, ...] = ()
+    """Lines as for `pdtui demo --fault`."""
+    subject: str = ""
+    """Of the result that shows it; empty: any."""
+    words: tuple[str, ...] = ()
+    """Words of its summary, its reason or its evidence."""
+    scene: str = MAIN
+
+
+def hangs(check: str, subject: str, fault: str, *words: str, scene: str = MAIN) -> Row:
+    """Return the row of a check that hangs: it is unknown, and says that it hangs."""
+    return Row(check, "hang", (fault,), subject, ("hangs", *words), scene)

@@ -1,0 +1,39 @@
+"""The whole table: every check, in every state that it can be in."""
+
+from __future__ import annotations
+
+from pdtui.fleet.preflight.check import registered
+from pdtui.fleet.preflight.checks import load
+from tests.preflight import rows_links, rows_npus, rows_places, rows_roce
+from tests.preflight.rows import WELL, Row
+
+load()
+
+PARTS = (rows_links, rows_npus, rows_roce, rows_places)
+
+PENDING = frozenset(
+    {
+        "host-network",
+        "devices",
+        "hccn-conf",
+        "hccn-conf-container",
+        "model",
+        "cann",
+        "vllm",
+        "vllm-ascend",
+        "mooncake",
+        "mooncake-import",
+        "ulimit",
+        "ephemeral-ports",
+    }
+)
+"""What simulated nodes do not have, so that these checks do not pass on them."""
+
+ROWS: tuple[Row, ...] = (
+    *(Row(one.id, "pass", scene=WELL) for one in registered() if one.id not in PENDING),
+    *(row for part in PARTS for row in part.ROWS),
+)
+
+EXCEPT: dict[tuple[str, str], str] = {key: why for part in PARTS for key, why in part.EXCEPT.items()}
+
+SCENES = tuple(dict.fromkeys(row.scene for row in ROWS))
