@@ -18,6 +18,8 @@ PENDING = frozenset(
         "hccn-conf",
         "hccn-conf-container",
         "model",
+        "driver",
+        "firmware",
         "cann",
         "vllm",
         "vllm-ascend",
