@@ -57,13 +57,20 @@ class Hook:
     """Runs the program for what it is offered, in order."""
 
     def __init__(
-        self, argv: Sequence[str], *, clock: Clock, tell: Callable[[str], None], limit: float = LIMIT
+        self,
+        argv: Sequence[str],
+        *,
+        clock: Clock,
+        tell: Callable[[str], None],
+        limit: float = LIMIT,
+        grace: float = GRACE,
     ) -> None:
-        """Prepare; `tell` gets a sentence when a run fails or something is dropped. `limit`: seconds."""
+        """Prepare; `tell` gets a sentence when a run fails or something is dropped. `limit`, `grace`: seconds."""
         self._argv = tuple(argv)
         self._clock = clock
         self._tell = tell
         self._limit = limit
+        self._grace = grace
         self._waiting: deque[bytes] = deque()
         self._news = asyncio.Event()
         self._process: asyncio.subprocess.Process | None = None
@@ -134,10 +141,10 @@ class Hook:
             _take(loop, listen, heard)
         except TimeoutError:
             await self._end(process)
-            return "timeout", f"gave no end within {self._limit:.0f} s and was killed"
+            return "timeout", f"gave no end within {self._limit:g} s and was killed"
         except asyncio.CancelledError:
             with suppress(TimeoutError):  # What it has begun to tell should be told.
-                async with self._clock.timeout(GRACE):
+                async with self._clock.timeout(self._grace):
                     await process.wait()
             if process.returncode is None:
                 await self._end(process)
@@ -156,7 +163,7 @@ class Hook:
             with suppress(ProcessLookupError):
                 os.killpg(process.pid, number)
             with suppress(TimeoutError):
-                async with self._clock.timeout(GRACE):
+                async with self._clock.timeout(self._grace):
                     await process.wait()
                     if number is signal.SIGKILL:
                         return
