@@ -217,7 +217,7 @@ async def test_no_rank_runs_says_what_starts_them() -> None:
     fleet.publish(stopped(fleet.snapshot))
     async with console(fleet, size=(120, 60)) as screen:
         assert "STOPPED" in screen.lines()[0]
-        assert "No rank runs. S starts all 36." in screen.text
+        assert "No rank runs. S starts all 36, after p preflight." in screen.text
         assert "S start all (36 ranks)" in screen.lines()[-1]
 
 

@@ -17,9 +17,32 @@ from pdtui.console.strings import S, ranks_of
 from pdtui.fleet.scope import restarted_with
 from pdtui.fleet.snapshot import ALIVE_STATES, NodeState, RankState, RankStatus, Snapshot
 
-Group = Literal["act", "look", "move", "log", "text", "test", "prompt", "console"]
-Scope = Literal["screen", "ranks", "log", "text", "test", "prompt", "app"]
+Group = Literal["act", "look", "move", "log", "text", "test", "prompt", "preflight", "console"]
+Scope = Literal["screen", "ranks", "log", "text", "test", "prompt", "preflight", "app"]
 Typing = Literal["", "test", "prompt"]
+
+
+@dataclass(frozen=True, slots=True)
+class PreflightView:
+    """What availability depends on while the screen of preflight is open."""
+
+    where: str = ""
+    """Where the next run asks: `all 4 nodes`."""
+    running: bool = False
+    known: bool = False
+    """There are results."""
+    compares: bool = False
+    """There was a run before."""
+    only_new: bool = False
+    check: str = ""
+    """The check under the cursor."""
+    narrowed: int = 0
+    """How many checks a filter leaves; 0: there is none."""
+    not_good: int = 0
+    """Checks that are not all good."""
+    finding: str = ""
+    """Key of the finding that is read."""
+    finding_known: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +66,8 @@ class Situation:
     """Ranks run on NPUs: there is health to read, and the grid is of NPUs."""
     moe: bool = True
     """A group restarts as a whole."""
+    preflight: PreflightView | None = None
+    """The screen of preflight is open."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -236,6 +261,51 @@ def _progress(situation: Situation) -> Offer:
     return Offer(label) if moving or snapshot.operations else Offer(label, S.why_nothing_moves)
 
 
+_NO_PREFLIGHT = PreflightView()
+
+
+def _in_preflight(make: Callable[[PreflightView], Offer | str]) -> Callable[[Situation], Offer | str]:
+    return lambda situation: make(situation.preflight or _NO_PREFLIGHT)
+
+
+def _unless_running(view: PreflightView, label: str, why_not: str = "") -> Offer:
+    return Offer(label, S.why_preflight_runs if view.running else why_not)
+
+
+def _preflight_run(view: PreflightView) -> Offer:
+    if view.narrowed:
+        return _unless_running(view, S.offer_run_checks.format(n=view.narrowed, where=view.where))
+    return _unless_running(view, S.offer_run_all.format(where=view.where))
+
+
+def _preflight_again(view: PreflightView) -> Offer:
+    label = S.offer_again.format(check=view.check) if view.check else S.actions["preflight_again"]
+    return _unless_running(view, label, "" if view.check else S.why_no_check)
+
+
+def _preflight_bad(view: PreflightView) -> Offer:
+    label = S.offer_again_bad.format(n=view.not_good) if view.not_good else S.actions["preflight_bad"]
+    return _unless_running(view, label, "" if view.not_good else S.why_all_good)
+
+
+def _preflight_pings(situation: Situation) -> Offer:
+    view = situation.preflight or _NO_PREFLIGHT
+    return _unless_running(view, S.actions["preflight_pings"], "" if situation.npus else S.why_no_npus)
+
+
+def _preflight_cancel(view: PreflightView) -> Offer:
+    return Offer(S.actions["preflight_cancel"], "" if view.running else S.why_no_preflight)
+
+
+def _preflight_new(view: PreflightView) -> Offer:
+    label = S.offer_show_all if view.only_new else S.actions["preflight_new"]
+    return Offer(label, "" if view.compares else S.why_one_preflight)
+
+
+def _preflight_save(view: PreflightView) -> Offer:
+    return Offer(S.actions["preflight_save"], "" if view.known else S.why_no_results)
+
+
 ACTIONS: tuple[Action, ...] = (
     Action("restart_failed", ("R",), "act", "screen", _restart_failed, danger=True, footer=1),
     Action("start", ("S",), "act", "screen", _start, danger=True, footer=2),
@@ -253,6 +323,7 @@ ACTIONS: tuple[Action, ...] = (
     Action("reasons", ("i",), "look", "screen", _reasons, footer=14),
     Action("events", ("E",), "look", "screen"),
     Action("progress", ("P",), "look", "screen", _progress, footer=6),
+    Action("preflight", ("p",), "act", "screen", footer=16),
     Action("mode", ("v",), "look", "screen"),
     Action("zoom", ("z",), "look", "screen"),
     Action("next_tab", ("right_square_bracket",), "look", "screen", key_label="]"),
@@ -279,6 +350,21 @@ ACTIONS: tuple[Action, ...] = (
     Action("test_leave", ("escape",), "test", "test", _leave_test, key_label="esc", footer=2),
     Action("prompt_keep", ("enter",), "prompt", "prompt", footer=1),
     Action("prompt_drop", ("escape",), "prompt", "prompt", key_label="esc", footer=2),
+    Action("preflight_run", ("p",), "preflight", "preflight", _in_preflight(_preflight_run), footer=2),
+    Action("preflight_cancel", ("X",), "preflight", "preflight", _in_preflight(_preflight_cancel), footer=1),
+    Action("preflight_open", ("enter",), "preflight", "preflight", footer=3),
+    Action("preflight_again", ("r",), "preflight", "preflight", _in_preflight(_preflight_again), footer=4),
+    Action("preflight_bad", ("R",), "preflight", "preflight", _in_preflight(_preflight_bad), footer=5),
+    Action("preflight_filter", ("slash",), "preflight", "preflight", key_label="/", footer=6),
+    Action("preflight_where", ("w",), "preflight", "preflight", footer=7),
+    Action("preflight_new", ("n",), "preflight", "preflight", _in_preflight(_preflight_new), footer=9),
+    Action("preflight_save", ("o",), "preflight", "preflight", _in_preflight(_preflight_save), footer=10),
+    Action("preflight_pings", ("P",), "preflight", "preflight", _preflight_pings, danger=True, footer=11),
+    Action("preflight_area", ("tab", "shift+tab"), "preflight", "preflight", footer=12),
+    Action("preflight_zoom", ("z",), "preflight", "preflight"),
+    Action("preflight_back", ("escape",), "preflight", "preflight", key_label="esc", footer=13),
+    Action("preflight_leave", ("q",), "preflight", "preflight"),
+    Action("preflight_help", ("question_mark",), "preflight", "preflight", key_label="?"),
     Action("theme", ("ctrl+t",), "console", "screen"),
     Action("palette", ("colon",), "console", "screen", key_label=":"),
     Action("help", ("question_mark",), "console", "screen", key_label="?"),
@@ -315,6 +401,8 @@ def footer(situation: Situation) -> list[tuple[Action, Offer]]:
     scopes: tuple[Scope, ...] = ("screen", "ranks") if on_rank else ("screen",)
     if situation.typing:
         scopes = (situation.typing,)
+    elif situation.preflight is not None:
+        scopes = ("preflight",)
     elif area == "detail" and tab == "log":
         scopes = ("log",)
     chosen = (action for action in ACTIONS if action.footer and action.scope in scopes)

@@ -220,7 +220,7 @@ def footer_line(situation: Situation, look: Look, width: int, keys: Mapping[str,
     narrow = width < NARROW
     tail = Line()
     for key, name in ((":", "palette"), ("?", "help")) if not situation.typing else ():
-        if name == "help" or not narrow:
+        if name == "help" or not (narrow or situation.preflight is not None):
             tail.add(f"{keys.get(name, key)} ", styles.key).add(f"{S.actions[name]} ", styles.key_label)
     for action, offer in footer(situation):
         short = narrow and len(offer.label) > len(action.label) + _MORE

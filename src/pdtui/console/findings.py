@@ -15,7 +15,7 @@ from pdtui.console.strings import S
 from pdtui.console.timing import day_and_time
 from pdtui.fleet.snapshot import Acknowledgement
 
-LABEL = 11
+LABEL = 12
 """Cells of the labels below a finding."""
 
 
@@ -49,6 +49,8 @@ class Finding:
     """Rows of its own, after what it means."""
     key: str = ""
     """What an acknowledgement names: `node3/9:link-down`; empty: it cannot be acknowledged."""
+    about: str = ""
+    """What it is of, for the screen that lists it: the id of a check."""
     known: Acknowledgement | None = None
     """Somebody knows of it."""
 

@@ -33,6 +33,11 @@ class Glyphs:
     stopped: str
     unmanaged: str
     waiting: str
+    pending: str
+    """Nothing is known yet, and something will be."""
+    not_run: str
+    blank: str
+    """It makes no sense here."""
     cursor: str
     mark: str
     rule: str
@@ -82,6 +87,9 @@ UNICODE = Glyphs(
     stopped="○",
     unmanaged="◇",
     waiting="·",
+    pending="~",
+    not_run="-",
+    blank=" ",
     cursor="▸",
     mark="*",
     rule="─",
@@ -102,6 +110,9 @@ NARROW = Glyphs(
     stopped="-",
     unmanaged="%",
     waiting=".",
+    pending="~",
+    not_run="-",
+    blank=" ",
     cursor=">",
     mark="*",
     rule="-",
@@ -122,6 +133,9 @@ ASCII = Glyphs(
     stopped="-",
     unmanaged="%",
     waiting=".",
+    pending="~",
+    not_run="-",
+    blank=" ",
     cursor=">",
     mark="*",
     rule="-",

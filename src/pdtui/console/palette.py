@@ -52,7 +52,7 @@ class ConsoleCommands(Provider):
         situation = screen.situation()
         for action in ACTIONS:
             offer = action.available(situation)
-            if offer.enabled and action.id not in ("palette", "interrupt"):
+            if offer.enabled and action.scope != "preflight" and action.id not in ("palette", "interrupt"):
                 yield offer.label, partial(screen.run_action_id, action.id), action.shown_key
         for group in dict.fromkeys(rank.group for rank in situation.snapshot.ranks):
             yield S.jump_group.format(name=group), partial(screen.show_filter, f"group:{group}"), ""

@@ -13,7 +13,8 @@ from pdtui.console.look import Look
 from pdtui.console.strings import S, ranks_of
 from pdtui.console.timing import duration
 from pdtui.fleet.groups import how_far
-from pdtui.fleet.snapshot import LeaseStatus, OperationStatus, OperationStep
+from pdtui.fleet.preflight.outcome import Outcome
+from pdtui.fleet.snapshot import LeaseStatus, OperationStatus, OperationStep, PreflightStatus
 
 _PERCENT = re.compile(r"(?P<words>.*\S) (?P<n>\d{1,3}) %$")
 _STYLES = {"waiting": "dim", "running": "starting", "done": "good", "failed": "failed", "skipped": "dim"}
@@ -107,6 +108,28 @@ def lease_line(lease: LeaseStatus, look: Look, now: float) -> Line:
     where = S.lease_from.format(origin=lease.origin) if lease.origin not in ("", "local") else ""
     words = S.lease_by.format(who=lease.by, where=where, nodes=" ".join(lease.nodes))
     return line.add(f"  {words}", look.styles.text)
+
+
+def preflight_line(status: PreflightStatus, look: Look, now: float) -> Line:
+    """Return how a preflight is, in one line: what it has found, and whom it waits for."""
+    styles, glyphs, running = look.styles, look.glyphs, status.state == "running"
+    bad = status.failed or status.unknown
+    sign = glyphs.starting if running else glyphs.failed if bad else glyphs.ready
+    style = styles.starting if running else styles.warning if bad else styles.good
+    line = Line(glyphs.ellipsis).add(f" {sign} ", style).add(f"{S.preflight}  ", styles.title_focused)
+    line.add(f"{duration((status.ended or now) - status.began)}  ", style)
+    if running:
+        nodes = S.preflight_nodes.format(n=status.nodes_done, total=status.nodes_total)
+        line.add(f"{nodes}  ", styles.text)
+    counts = (
+        (status.failed, S.outcomes[Outcome.FAIL], styles.failed),
+        (status.unknown, S.outcomes[Outcome.UNKNOWN], styles.unknown),
+        (status.warned, S.outcomes[Outcome.WARN], styles.warning),
+        (status.passed, S.outcomes[Outcome.PASS], styles.dim),
+    )
+    for count, word, count_style in counts:
+        line.add(f"{count} {word}  " if count else "", count_style)
+    return line.add(f" {S.preflight_shows}", styles.key)
 
 
 def _phases(phases: Sequence[OperationStep], look: Look) -> Line:

@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
+from pdtui.fleet.preflight.outcome import Outcome
 from pdtui.fleet.snapshot import NodeState, RankState
 from pdtui.readings.verdict import Verdict
 
@@ -54,6 +55,22 @@ def _actions() -> Mapping[str, str]:
         "reasons": "raw output",
         "events": "events",
         "progress": "progress",
+        "preflight": "preflight",
+        "preflight_run": "run",
+        "preflight_cancel": "cancel",
+        "preflight_open": "open",
+        "preflight_again": "again",
+        "preflight_bad": "again what is not good",
+        "preflight_filter": "filter",
+        "preflight_where": "where",
+        "preflight_new": "only new",
+        "preflight_save": "save",
+        "preflight_pings": "ping NPUs",
+        "preflight_area": "other half",
+        "preflight_zoom": "zoom",
+        "preflight_back": "back",
+        "preflight_leave": "leave",
+        "preflight_help": "help",
         "next_tab": "next tab",
         "previous_tab": "previous tab",
         "zoom": "zoom",
@@ -192,7 +209,7 @@ class Strings:
     last_state: str = "was {state}"
     no_ranks_match: str = "No rank matches {text}. esc clears the filter."
     no_ranks: str = "The file describes no ranks."
-    nothing_runs: str = "No rank runs. S starts all {n}."
+    nothing_runs: str = "No rank runs. S starts all {n}, after p preflight."
 
     # detail
     nothing_selected: str = "Nothing selected."
@@ -381,6 +398,75 @@ class Strings:
     )
     last_one: str = "last"
 
+    # preflight
+    preflight: str = "preflight"
+    outcomes: Mapping[Outcome, str] = field(
+        default_factory=lambda: {outcome: outcome.value for outcome in Outcome}
+    )
+    new: str = "new"
+    because: str = "because"
+    checks: str = "checks"
+    column_all: str = "all"
+    preflight_all: str = "all {n} nodes"
+    preflight_one: str = "the one node"
+    preflight_marked: str = "{n} nodes of marked ranks"
+    preflight_where: str = "on {where}"
+    preflight_one_place: str = "there is no other choice: mark ranks, or point at a node, before p"
+    columns_shown: str = "nodes {first}-{last} of {total}"
+    checks_shown: str = "checks {first}-{last} of {total}"
+    preflight_nodes: str = "{n} of {total} nodes"
+    preflight_fates: Mapping[str, str] = field(
+        default_factory=lambda: {
+            "runs": "{took}",
+            "done": "{age}, took {took}",
+            "cancelled": "cancelled {age}, after {took}",
+            "failed": "broke off {age}, after {took}",
+        }
+    )
+    preflight_matrix: str = "Checks by nodes"
+    preflight_found: str = "What is wrong"
+    preflight_found_new: str = "New since the run before"
+    preflight_good: str = "Nothing is wrong."
+    preflight_no_news: str = "Nothing is worse than in the run before."
+    preflight_nothing_yet: str = "Nothing wrong so far."
+    preflight_gone: str = "No longer wrong:"
+    preflight_cell_empty: str = "Nothing is said of this check here."
+    preflight_across: str = "between nodes: {what}, {n} of {total}"
+    preflight_behind: str = "{node}: {n} of {total} answers"
+    preflight_broke_off: str = "it ended without a report"
+    preflight_none: str = "No preflight has run since this console was opened."
+    preflight_what: str = (
+        "It asks {where} over SSH for all that a start rests on: containers, NPUs and their links, addresses,"
+        " ports, versions, disks. It changes nothing; NPUs that ranks use are not pinged."
+    )
+    preflight_keys: str = "p runs it.  w says where: {where}."
+    preflight_shows: str = "p: shows it"
+    offer_run_all: str = "run on {where}"
+    offer_run_checks: str = "run {n} checks on {where}"
+    offer_again: str = "{check} again"
+    offer_again_bad: str = "{n} not good again"
+    offer_show_all: str = "show all"
+    why_preflight_runs: str = "a preflight runs; X cancels it"
+    why_no_check: str = "no check is under the cursor"
+    why_all_good: str = "every check is good"
+    why_no_npus: str = "there are no NPUs"
+    why_no_preflight: str = "no preflight runs"
+    why_one_preflight: str = "there was no run before this one"
+    why_no_results: str = "nothing is known yet"
+    preflight_saved: str = "written: {path}.md and .json"
+    preflight_cancelled: str = "cancelled; what was known by then stays"
+    pings_title: str = "ping NPUs"
+    pings_what: str = (
+        "Every NPU of {where} pings others over the plane in use (hccn_tool, small packets), in rounds: a device"
+        " takes part in one ping at a time."
+    )
+    pings_busy: str = (
+        "{ranks} are running. The pings share their links and keep hccn_tool busy on each device for seconds, so"
+        " health values age meanwhile. Without this, NPUs that a process uses are left out."
+    )
+    pings_idle: str = "No rank is running, so nobody is disturbed."
+    pings_do: str = "Ping"
+
     # operations
     operation_by: str = "by {who}"
     operation_states: Mapping[str, str] = field(
@@ -495,9 +581,10 @@ class Strings:
             "look": "Look",
             "move": "Move",
             "log": "In the log",
-            "text": "In describe, metrics, findings, events",
+            "text": "In describe, metrics, findings, events, preflight",
             "test": "In the prompt of the test",
             "prompt": "While a filter or a search is typed",
+            "preflight": "In preflight (p)",
             "console": "Console",
         }
     )

@@ -14,12 +14,16 @@ from pdtui.console.screens.dialog import Dialog
 from pdtui.console.strings import S
 
 _KEYS = 18
+_OF_PREFLIGHT = ("preflight", "text", "prompt", "move")
+"""Groups of keys that do something on the screen of preflight."""
 
 
 def help_rows(situation: Situation, keys: Mapping[str, str]) -> list[Row]:
     """Return all keys by group; what cannot be done now says why."""
     rows: list[Row] = []
     for group, title in S.groups.items():
+        if situation.preflight is not None and group not in _OF_PREFLIGHT:
+            continue
         rows += [BLANK, heading(title)]
         if group == "move":
             cell = S.help_cell_npu if situation.npus else S.help_cell_rank
@@ -37,6 +41,8 @@ def help_rows(situation: Situation, keys: Mapping[str, str]) -> list[Row]:
                 text = f"{action.label}  ({offer.why_not})"
             key = keys.get(action.id, action.shown_key)
             rows.append(Row(text, style, key, "key_danger" if action.danger else "key", label_width=_KEYS))
+    if situation.preflight is not None:
+        return rows
     fields = " ".join(f"{name}:" for name in filter_fields(npus=situation.npus))
     return [*rows, BLANK, Row(S.help_filter.format(fields=fields), "dim")]
 

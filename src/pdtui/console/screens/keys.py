@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container, Coroutine, Sequence
+from collections.abc import Container, Coroutine, Sequence
 from typing import Any, ClassVar, Protocol
 
 from textual import on, work
@@ -10,20 +10,24 @@ from textual.app import SuspendNotSupported
 from textual.binding import BindingType
 
 from pdtui.console import suspend
-from pdtui.console.actions import BY_ID, bindings, failed_ranks, startable
+from pdtui.console.actions import bindings, failed_ranks, startable
 from pdtui.console.conduct import Conductor
 from pdtui.console.describe import cause_line
+from pdtui.console.preflight_runs import PreflightRuns
 from pdtui.console.progress import target_words
 from pdtui.console.rank_order import RankFilter
+from pdtui.console.screens.deeds import do_action
 from pdtui.console.screens.dialog import Choice, ConfirmScreen, QuitScreen
 from pdtui.console.screens.help import HelpScreen
 from pdtui.console.screens.main import AREAS
+from pdtui.console.screens.preflight import PreflightScreen
 from pdtui.console.screens.text_keys import TextKeys
 from pdtui.console.selection import TABS, Tab
 from pdtui.console.strings import S
 from pdtui.console.widgets.test_pane import TestPane
 from pdtui.errors import PdtuiError
 from pdtui.fleet.intents import Intent, RestartRanks, StartRanks, StopRanks
+from pdtui.fleet.preflight.request import PreflightRequest
 from pdtui.fleet.snapshot import OperationStatus
 
 
@@ -49,6 +53,8 @@ class MainScreen(TextKeys):
     def on_mount(self) -> None:
         """Make what carries out intents (the base class mounts its part by itself)."""
         self.conductor = Conductor(self.handle, confirm=self._confirm, voice=self)
+        self._preflight_screen: PreflightScreen | None = None
+        self.preflights = PreflightRuns(self.handle, self.clock, self._preflight_changed)
 
     # -- dispatch -----------------------------------------------------------------------------------------
 
@@ -58,12 +64,7 @@ class MainScreen(TextKeys):
 
     def run_action_id(self, action: str) -> None:
         """Do an action of the registry, or say why not."""
-        offer = BY_ID[action].available(self.situation())
-        if not offer.enabled:
-            self.say(S.refused.format(action=offer.label, why=offer.why_not), "warning")
-            return
-        deed: Callable[[], None] = getattr(self, f"do_{action}")
-        deed()
+        do_action(self, action)
 
     def _background(self, work_to_do: Coroutine[Any, Any, None], group: str) -> None:
         self.run_worker(work_to_do, group=group)
@@ -102,6 +103,36 @@ class MainScreen(TextKeys):
         """Cancel the newest running operation."""
         newest = self._operations_running()[-1]
         self._background(self.conductor.cancel(newest.id, _name_of(newest)), "cancel")
+
+    def do_preflight(self) -> None:
+        """Open the screen of preflight: over all nodes, or those of the marked ranks."""
+        node = self.selection.node if self.selection.area == "grid" else ""
+        marked = dict.fromkeys(rank.node for rank in self.snapshot.ranks if rank.id in self.selection.marks)
+        self._preflight_screen = PreflightScreen(
+            self.handle,
+            self.preflights,
+            self.look,
+            self.clock,
+            snapshot=lambda: self.snapshot,
+            marked=tuple(marked),
+            node=node or self.selection.node,
+            read_only=self.read_only,
+            keys=self.keys,
+            interval=self.paint_interval,
+        )
+        self._preflight_screen.asked = self._preflight_asked
+        self.app.push_screen(self._preflight_screen)
+
+    def _preflight_asked(self, request: PreflightRequest | None) -> None:
+        self.workers.cancel_group(self, "preflight")
+        if request is not None:
+            self._background(self.preflights.go(request), "preflight")
+
+    def _preflight_changed(self) -> None:
+        if self._preflight_screen is not None and self._preflight_screen.is_attached:
+            self._preflight_screen.more_to_show()
+        elif not self.preflights.running:
+            self.paint_chrome()
 
     def do_poll(self) -> None:
         """Read the health of the node under the grid's cursor, elsewhere of all."""

@@ -60,7 +60,8 @@ class ClusterView(PaintedScreen):
         keys: Mapping[str, str],
     ) -> None:
         super().__init__(handle, look, clock, read_only=read_only, keys=keys)
-        self._interval = interval
+        self.paint_interval = interval
+        """Seconds between two paintings."""
         self._painted_at = -interval
         self._pending: Timer | None = None
         self._log_timer: Timer | None = None
@@ -75,7 +76,7 @@ class ClusterView(PaintedScreen):
         self.select_rank(self.ranks.rank)
         self._unsubscribe = self.handle.subscribe(self._wake)
         self.set_interval(1.0, self.paint_all)
-        self.set_interval(max(0.25, self._interval), self._poll_log)
+        self.set_interval(max(0.25, self.paint_interval), self._poll_log)
 
     def on_unmount(self) -> None:
         """Stop listening."""
@@ -89,8 +90,8 @@ class ClusterView(PaintedScreen):
         """Show the newest snapshot, at most every `interval` seconds."""
         if self._pending is not None:
             return
-        wait = self._painted_at + self._interval - self.clock.monotonic()
-        if wait > 0 and self._interval:
+        wait = self._painted_at + self.paint_interval - self.clock.monotonic()
+        if wait > 0 and self.paint_interval:
             self._pending = self.set_timer(wait, self._apply)
         else:
             self._apply()

@@ -20,7 +20,7 @@ from pdtui.console.history import MetricsHistory
 from pdtui.console.look import Look
 from pdtui.console.looking import findings_of
 from pdtui.console.metrics_rows import metrics_rows
-from pdtui.console.progress import lease_line, operation_lines
+from pdtui.console.progress import lease_line, operation_lines, preflight_line
 from pdtui.console.progress_rows import progress_rows
 from pdtui.console.rank_line import rank_line
 from pdtui.console.rank_order import without_group
@@ -38,7 +38,7 @@ from pdtui.console.widgets.rank_list import RankList
 from pdtui.console.widgets.test_pane import TestPane
 from pdtui.console.widgets.text_view import TextView
 from pdtui.fleet.handle import FleetHandle
-from pdtui.fleet.snapshot import OperationStatus, Snapshot
+from pdtui.fleet.snapshot import OperationStatus, PreflightStatus, Snapshot
 
 _NOTICE_SECONDS = 8.0
 _ENDED_SECONDS = 20.0
@@ -277,6 +277,8 @@ class PaintedScreen(Screen[None]):
             lines += operation_lines(
                 operation, self.look, self.size.width, now, 5 if roomy and len(shown) == 1 else 1
             )
+        if (status := _current_preflight(self.snapshot, now)) is not None:
+            lines.append(preflight_line(status, self.look, now))
         lines += [lease_line(lease, self.look, now) for lease in self.snapshot.leases[:3]]
         bar = self.bar("operations")
         bar.styles.height = len(lines)
@@ -328,3 +330,11 @@ class PaintedScreen(Screen[None]):
 
 def _is_current(operation: OperationStatus, now: float) -> bool:
     return operation.state == "running" or (operation.ended is not None and now - operation.ended < _ENDED_SECONDS)
+
+
+def _current_preflight(snapshot: Snapshot, now: float) -> PreflightStatus | None:
+    """Return how a preflight is, while it runs and a while after."""
+    status = snapshot.preflight
+    if status is None or (status.state != "running" and now - (status.ended or now) > _ENDED_SECONDS):
+        return None
+    return status

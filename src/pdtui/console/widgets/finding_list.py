@@ -25,6 +25,8 @@ class FindingList(RowView):
         self.findings = Findings()
         self.chosen = 0
         """Index of the finding that the operator has come to."""
+        self._touched = False
+        """The operator has come to a finding; else what is worst now is shown."""
         self._now = 0.0
         self._lines: list[Strip] = []
         self._starts: list[int] = []
@@ -48,6 +50,9 @@ class FindingList(RowView):
         self.findings, self._now = findings, now
         if not keep:
             self.chosen = self.top = 0
+            self._touched = False
+        elif not self._touched:
+            self.chosen = 0
         elif before is not None:
             self.chosen = _place_of(before, findings.items, self.chosen)
         self.chosen = max(0, min(self.chosen, len(findings.items) - 1))
@@ -120,6 +125,7 @@ class FindingList(RowView):
     def choose(self, index: int) -> None:
         """Come to a finding, with as much of it in view as there is room for."""
         self.chosen = max(0, min(index, len(self.findings.items) - 1))
+        self._touched = True
         self._arrange()
         start, end = self._span()
         if end > self.top + self.page_rows:
