@@ -6,6 +6,7 @@ import pytest
 
 from pdtui.console.actions import ACTIONS, BY_ID, Situation, bindings
 from pdtui.console.rank_order import RankFilter, device_list, natural, order
+from pdtui.console.screens.preflight import PreflightScreen
 from pdtui.console.selection import Selection
 from pdtui.console.strings import S
 from pdtui.errors import UsageError
@@ -89,7 +90,11 @@ def test_everything_dangerous_is_off_when_read_only() -> None:
     snapshot = FakeFleet.faulty().snapshot
     situation = Situation(snapshot, Selection(rank="decode/0", node="node3", npu=0), read_only=True)
     dangerous = {action.id for action in ACTIONS if action.danger}
-    assert dangerous == {"start", "stop", "restart", "restart_failed", "cancel_operation", "shell"}
+    assert dangerous == {"start", "stop", "restart", "restart_failed", "cancel_operation", "shell"} | {
+        "acknowledge",
+        "preflight_acknowledge",
+        "preflight_pings",
+    }
     for action in ACTIONS:
         assert not (action.danger and action.available(situation).enabled)
 
@@ -112,7 +117,8 @@ def test_restart_failed_says_how_many_ranks_it_restarts(failed: tuple[str, ...],
 async def test_every_action_of_the_registry_can_be_done() -> None:
     async with console(FakeFleet.healthy()) as screen:
         for action in ACTIONS:
-            assert callable(getattr(screen.app.main, f"do_{action.id}"))
+            owner = PreflightScreen if action.scope == "preflight" else screen.app.main
+            assert callable(getattr(owner, f"do_{action.id}"))
 
 
 async def test_help_says_that_it_scrolls_and_where_a_key_means_what() -> None:
@@ -139,7 +145,7 @@ async def test_help_lists_every_key_and_why_not() -> None:
         await screen.press("question_mark")
         assert "restart failed  (no rank has failed)" in screen.text
         for action in ACTIONS:
-            assert action.shown_key in screen.text
+            assert action.shown_key in screen.text or action.scope == "preflight"
         await screen.press("escape")
         assert "─ Ranks" in screen.text
 

@@ -40,9 +40,6 @@ class PreflightView:
     """How many checks a filter leaves; 0: there is none."""
     not_good: int = 0
     """Checks that are not all good."""
-    finding: str = ""
-    """Key of the finding that is read."""
-    finding_known: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,6 +63,10 @@ class Situation:
     """Ranks run on NPUs: there is health to read, and the grid is of NPUs."""
     moe: bool = True
     """A group restarts as a whole."""
+    finding: str = ""
+    """Key of the finding that is read, or of the first of the selection; empty: none that can be acknowledged."""
+    finding_known: bool = False
+    """Somebody has acknowledged it."""
     preflight: PreflightView | None = None
     """The screen of preflight is open."""
 
@@ -248,6 +249,11 @@ def _reasons(situation: Situation) -> str:
     return S.actions["reasons"] if situation.npus else S.tab_reasons
 
 
+def _acknowledge(situation: Situation) -> Offer:
+    label = S.offer_unacknowledge if situation.finding_known else S.actions["acknowledge"]
+    return Offer(label, "" if situation.finding else S.why_no_finding)
+
+
 def _cancel(situation: Situation) -> Offer:
     running = [operation for operation in situation.snapshot.operations if operation.state == "running"]
     label = S.actions["cancel_operation"]
@@ -314,6 +320,7 @@ ACTIONS: tuple[Action, ...] = (
     Action("cancel_operation", ("X",), "act", "screen", _cancel, danger=True, footer=5),
     Action("test", ("t",), "act", "screen", footer=9),
     Action("poll", ("c",), "act", "screen", _poll, footer=10),
+    Action("acknowledge", ("a",), "act", "screen", _acknowledge, danger=True, footer=17),
     Action("edit", ("e",), "act", "screen"),
     Action("shell", ("s",), "act", "screen", _needs_node("shell"), danger=True, footer=12),
     Action("go", ("enter",), "look", "screen", _go),
@@ -360,6 +367,7 @@ ACTIONS: tuple[Action, ...] = (
     Action("preflight_new", ("n",), "preflight", "preflight", _in_preflight(_preflight_new), footer=9),
     Action("preflight_save", ("o",), "preflight", "preflight", _in_preflight(_preflight_save), footer=10),
     Action("preflight_pings", ("P",), "preflight", "preflight", _preflight_pings, danger=True, footer=11),
+    Action("preflight_acknowledge", ("a",), "preflight", "preflight", _acknowledge, danger=True, footer=8),
     Action("preflight_area", ("tab", "shift+tab"), "preflight", "preflight", footer=12),
     Action("preflight_zoom", ("z",), "preflight", "preflight"),
     Action("preflight_back", ("escape",), "preflight", "preflight", key_label="esc", footer=13),

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from pdtui.console.rank_order import device_list
 from pdtui.console.rows import BLANK, Row, heading
 from pdtui.console.strings import S
-from pdtui.console.timing import clock_time, duration, elapsed
+from pdtui.console.timing import clock_time, day_and_time, duration, elapsed
 from pdtui.fleet.snapshot import (
     ForeignProcess,
     GroupStatus,
@@ -252,11 +252,23 @@ _LINE_PART = 160
 _EVENT_STYLES = {"info": "text", "good": "good", "warning": "warning", "error": "failed"}
 
 
+def acknowledgement_rows(snapshot: Snapshot) -> list[Row]:
+    """Return what is acknowledged: by whom, until when, why."""
+    if not snapshot.acknowledgements:
+        return []
+    rows = [heading(S.acknowledgements.format(n=len(snapshot.acknowledgements)))]
+    for known in snapshot.acknowledgements:
+        words = S.acknowledged_by.format(who=known.by, until=day_and_time(known.expires), reason=known.reason)
+        rows.append(Row(f"{known.key}  {words}", indent=2))
+    return [*rows, BLANK, heading(S.events)]
+
+
 def events_rows(snapshot: Snapshot) -> list[Row]:
     """Return what happened, newest first."""
+    known = acknowledgement_rows(snapshot)
     if not snapshot.events:
-        return [Row(S.no_events, "dim")]
-    return [
+        return [*known, Row(S.no_events, "dim")]
+    return known + [
         Row(
             f"{event.subject}  {event.message}",
             _EVENT_STYLES[event.severity],

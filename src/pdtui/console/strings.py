@@ -88,6 +88,8 @@ def _actions() -> Mapping[str, str]:
         "restart": "restart",
         "restart_failed": "restart failed",
         "cancel_operation": "cancel",
+        "acknowledge": "acknowledge",
+        "preflight_acknowledge": "acknowledge",
         "edit": "edit the file",
         "shell": "shell",
         "text_copy": "copy",
@@ -210,6 +212,8 @@ class Strings:
     no_ranks_match: str = "No rank matches {text}. esc clears the filter."
     no_ranks: str = "The file describes no ranks."
     nothing_runs: str = "No rank runs. S starts all {n}, after p preflight."
+
+    nothing_runs_short: str = "S starts all, after p preflight"
 
     # detail
     nothing_selected: str = "Nothing selected."
@@ -397,6 +401,30 @@ class Strings:
         }
     )
     last_one: str = "last"
+
+    # acknowledgements
+    acknowledge_title: str = "acknowledge"
+    acknowledge_what: str = (
+        "It stays on the screen, marked as known. It rings no bell, is no headline, runs no hook and fails no"
+        " `status`, on any console of this cluster. If it turns into something else, that is told."
+    )
+    acknowledge_do: str = "Acknowledge"
+    for_how_long: tuple[str, ...] = (
+        "1 hour, until {until}",
+        "8 hours, until {until}",
+        "3 days, until {until}",
+        "until it is taken back, at most 90 days",
+    )
+    for_how_long_label: str = "it lasts"
+    hint_reason: str = "type why"
+    hint_how_long: str = "up, down: how long"
+    was_acknowledged: str = "acknowledged: {key}; a takes it back"
+    was_unacknowledged: str = "no longer acknowledged: {key}"
+    acknowledged_not_on: str = "not yet on {nodes}"
+    offer_unacknowledge: str = "tell again"
+    why_no_finding: str = "nothing that is wrong is selected"
+    acknowledgements: str = "acknowledged ({n})"
+    events: str = "events"
 
     # preflight
     preflight: str = "preflight"

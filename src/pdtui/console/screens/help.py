@@ -22,7 +22,7 @@ def help_rows(situation: Situation, keys: Mapping[str, str]) -> list[Row]:
     """Return all keys by group; what cannot be done now says why."""
     rows: list[Row] = []
     for group, title in S.groups.items():
-        if situation.preflight is not None and group not in _OF_PREFLIGHT:
+        if group not in _OF_PREFLIGHT if situation.preflight is not None else group == "preflight":
             continue
         rows += [BLANK, heading(title)]
         if group == "move":

@@ -13,9 +13,11 @@ from pdtui.console import suspend
 from pdtui.console.actions import bindings, failed_ranks, startable
 from pdtui.console.conduct import Conductor
 from pdtui.console.describe import cause_line
+from pdtui.console.findings import Finding
 from pdtui.console.preflight_runs import PreflightRuns
 from pdtui.console.progress import target_words
 from pdtui.console.rank_order import RankFilter
+from pdtui.console.screens.acknowledge import Acknowledger, AcknowledgeScreen
 from pdtui.console.screens.deeds import do_action
 from pdtui.console.screens.dialog import Choice, ConfirmScreen, QuitScreen
 from pdtui.console.screens.help import HelpScreen
@@ -26,7 +28,7 @@ from pdtui.console.selection import TABS, Tab
 from pdtui.console.strings import S
 from pdtui.console.widgets.test_pane import TestPane
 from pdtui.errors import PdtuiError
-from pdtui.fleet.intents import Intent, RestartRanks, StartRanks, StopRanks
+from pdtui.fleet.intents import Acknowledge, Intent, RestartRanks, StartRanks, StopRanks
 from pdtui.fleet.preflight.request import PreflightRequest
 from pdtui.fleet.snapshot import OperationStatus
 
@@ -133,6 +135,16 @@ class MainScreen(TextKeys):
             self._preflight_screen.more_to_show()
         elif not self.preflights.running:
             self.paint_chrome()
+
+    @work(group="acknowledge", exclusive=True)
+    async def do_acknowledge(self) -> None:
+        """Say that the finding is known, or that it is to be told again."""
+        finding = self.finding()
+        if finding is not None:
+            await Acknowledger(self.handle, self._ask_acknowledge, self.say).turn(finding)
+
+    async def _ask_acknowledge(self, finding: Finding) -> Acknowledge | None:
+        return await self.app.push_screen_wait(AcknowledgeScreen(self.look, finding, self.clock.wall()))
 
     def do_poll(self) -> None:
         """Read the health of the node under the grid's cursor, elsewhere of all."""

@@ -17,6 +17,7 @@ from pdtui.console.look import Look
 from pdtui.console.screens.painted import PaintedScreen
 from pdtui.console.selection import Area, Selection, Tab
 from pdtui.console.strings import S
+from pdtui.console.widgets.finding_list import FindingList
 from pdtui.console.widgets.line_view import RowView
 from pdtui.console.widgets.log_view import LogView
 from pdtui.console.widgets.node_grid import NodeGrid, Spot
@@ -249,6 +250,10 @@ class ClusterView(PaintedScreen):
     def _poll_log(self) -> None:
         if self.selection.tab == "log" and self.log_view.display:
             self.log_view.poll()
+
+    @on(FindingList.Moved)
+    def _finding_moved(self) -> None:
+        self.paint_chrome()
 
     @on(LogView.Changed)
     def _log_changed(self) -> None:

@@ -16,6 +16,7 @@ from pdtui.console import chrome, describe
 from pdtui.console.actions import Situation, Typing
 from pdtui.console.chrome import Title
 from pdtui.console.conduct import Severity
+from pdtui.console.findings import Finding
 from pdtui.console.history import MetricsHistory
 from pdtui.console.look import Look
 from pdtui.console.looking import findings_of
@@ -124,6 +125,7 @@ class PaintedScreen(Screen[None]):
 
     def situation(self) -> Situation:
         """Return what the availability of actions depends on."""
+        finding = self.finding()
         return Situation(
             self.snapshot,
             self.selection,
@@ -135,7 +137,18 @@ class PaintedScreen(Screen[None]):
             typing=self.typing,
             npus=self.has_npus,
             moe=self.handle.topology.model.kind == "moe",
+            finding=finding.key if finding is not None else "",
+            finding_known=finding is not None and finding.known is not None,
         )
+
+    def finding(self) -> Finding | None:
+        """Return the finding that is read, else the first of the selection that can be acknowledged."""
+        if self.selection.tab == "reasons":
+            current = self.finding_list.current
+            return current if current is not None and current.key else None
+        now = self.clock.wall()
+        items = findings_of(self.snapshot, self.selection, now, npu_first=self.npu_first).items
+        return next((item for item in items if item.key), None)
 
     @property
     def has_npus(self) -> bool:
@@ -252,6 +265,8 @@ class PaintedScreen(Screen[None]):
             parts = [self._range(ranks.range_shown) or S.ranks_count.format(n=ranks.total)]
         if ranks.marks:
             parts.append(S.ranks_marked.format(n=len(ranks.marks)))
+        if ranks.nothing_runs and not ranks.hints_below:
+            parts.insert(0, S.nothing_runs_short)
         return "  ".join(parts)
 
     def paint_detail_title(self) -> None:

@@ -13,16 +13,20 @@ from textual.widgets import Button, Input
 
 from pdtui.console import clipboard
 from pdtui.console.actions import bindings
+from pdtui.console.findings import Finding
 from pdtui.console.look import Look
 from pdtui.console.preflight_runs import ranks_that_run
 from pdtui.console.rows import BLANK, Row
+from pdtui.console.screens.acknowledge import Acknowledger, AcknowledgeScreen
 from pdtui.console.screens.deeds import do_action
 from pdtui.console.screens.dialog import Dialog
 from pdtui.console.screens.help import HelpScreen
 from pdtui.console.screens.preflight_painted import Half, PaintedPreflight
 from pdtui.console.strings import S, ranks_of
+from pdtui.console.widgets.finding_list import FindingList
 from pdtui.console.widgets.line_view import Bar
 from pdtui.console.widgets.result_matrix import ResultMatrix
+from pdtui.fleet.intents import Acknowledge
 from pdtui.fleet.preflight.markdown import markdown_of
 from pdtui.fleet.preflight.request import Pings, PreflightRequest
 
@@ -112,6 +116,16 @@ class PreflightScreen(PaintedPreflight):
             self.say(S.preflight_one_place, "warning")
         self.paint_all()
 
+    @work(group="acknowledge", exclusive=True)
+    async def do_preflight_acknowledge(self) -> None:
+        """Say that the result is known, or that it is to be told again."""
+        finding = self.found.current
+        if finding is not None and finding.key:
+            await Acknowledger(self.handle, self._ask_acknowledge, self.say).turn(finding)
+
+    async def _ask_acknowledge(self, finding: Finding) -> Acknowledge | None:
+        return await self.app.push_screen_wait(AcknowledgeScreen(self.look, finding, self.clock.wall()))
+
     # -- looking ------------------------------------------------------------------------------------------
 
     def _enter(self, half: Half) -> None:
@@ -156,6 +170,10 @@ class PreflightScreen(PaintedPreflight):
         """An opened cell follows the cursor."""
         if self.cell is not None:
             self.cell = self.matrix.spot
+        self.paint_all()
+
+    @on(FindingList.Moved)
+    def _finding_moved(self) -> None:
         self.paint_all()
 
     def do_preflight_new(self) -> None:

@@ -117,7 +117,7 @@ class PaintedPreflight(Screen[None]):
     @on(MoreToShow)
     def _follow(self) -> None:
         run = self.runs.run
-        seen = (run, run.revision if run is not None else 0)
+        seen = (run, run.revision if run is not None else 0, self._snapshot().acknowledgements)
         if seen != self._seen:
             self._seen = seen
             self.paint_all()
@@ -155,18 +155,20 @@ class PaintedPreflight(Screen[None]):
 
     def situation(self) -> Situation:
         """Return what the availability of actions depends on."""
-        main = self._snapshot()
+        finding = self.found.current
         return Situation(
-            main,
+            self._snapshot(),
             Selection(),
             self.read_only,
             typing="prompt" if self.typing else "",
             npus=self.handle.topology.has_npus,
+            finding=finding.key if finding is not None else "",
+            finding_known=finding is not None and finding.known is not None,
             preflight=self._view(),
         )
 
     def _view(self) -> PreflightView:
-        run, finding = self.run, self.found.current
+        run = self.run
         checks = self.checks(run) if run is not None else ()
         narrowed = len(checks) if self.filter and run is not None and len(checks) < len(run.all_checks) else 0
         return PreflightView(
@@ -178,8 +180,6 @@ class PaintedPreflight(Screen[None]):
             check=self.check,
             narrowed=narrowed,
             not_good=len(self.not_good()),
-            finding=finding.key if finding is not None else "",
-            finding_known=finding is not None and finding.known is not None,
         )
 
     @property

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import ClassVar
 
 from textual.binding import BindingType
+from textual.message import Message
 from textual.strip import Strip
 
 from pdtui.console.actions import bindings
@@ -17,6 +18,9 @@ from pdtui.console.widgets.line_view import RowView
 
 class FindingList(RowView):
     """Up and down go through the findings, and through the text of a long one before the next."""
+
+    class Moved(Message):
+        """The operator has come to another finding, or to other lines."""
 
     BINDINGS: ClassVar[list[BindingType]] = bindings("text")
 
@@ -121,6 +125,11 @@ class FindingList(RowView):
         self.top = row
         self.clamp()
         self.paint()
+        self.moved()
+
+    def moved(self) -> None:
+        """Tell the screen."""
+        self.post_message(self.Moved())
 
     def choose(self, index: int) -> None:
         """Come to a finding, with as much of it in view as there is room for."""

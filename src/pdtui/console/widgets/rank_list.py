@@ -149,10 +149,20 @@ class RankList(RowView):
         widths = self._widths()
         rows = range(self.top, min(self.row_count, self.top + height))
         strips = [self._row(index, widths, width) for index in rows]
-        if len(strips) + 2 <= height and all(rank.state is RankState.STOPPED for rank in self._ranks):
+        if len(strips) + 2 <= height and self.nothing_runs:
             hint = S.nothing_runs.format(n=len(self._ranks))
             strips += [Strip.blank(width), self.line().add(f"  {hint}", self.look.styles.key_label).strip(width)]
         return strips
+
+    @property
+    def nothing_runs(self) -> bool:
+        """Whether no rank has been started, as far as is known."""
+        return bool(self._ranks) and all(rank.state is RankState.STOPPED for rank in self._ranks)
+
+    @property
+    def hints_below(self) -> bool:
+        """Whether there is room below the rows to say what starts them."""
+        return self.row_count + 2 <= self.size.height
 
     def _widths(self) -> tuple[int, int, int, int]:
         """Widths of id, node, devices and state: those of the longest, so that columns never jump."""
