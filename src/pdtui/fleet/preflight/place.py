@@ -29,6 +29,9 @@ SLOW = 20.0
 SHELL = 40.0
 """Seconds on the node for all of it: two login shells, then the slowest part."""
 
+PARTS_SHARE = 0.6
+"""Of that time, what a part may have of it."""
+
 PACKAGES = ("vllm", "vllm-ascend", "mooncake-transfer-engine-npu", "mooncake-transfer-engine", "mooncake")
 """Distributions whose versions are looked for, as package indexes spell them."""
 
@@ -149,13 +152,15 @@ def _rank_of(asking: Asking, group: Group | None) -> RankPlan:
 
 
 async def _ask(asking: Asking, rank: RankPlan, parts: Sequence[Part]) -> Answer:
-    wanted = {part.key: [part.name, part.argument, part.seconds] for part in parts}
+    limit = min(SHELL, asking.limits.probe)
+    # In all cases before the whole is killed: what hangs must hide nothing else.
+    wanted = {part.key: [part.name, part.argument, min(part.seconds, limit * PARTS_SHARE)] for part in parts}
     script = ("python3", "-S", "-c", program("place_script"), json.dumps(wanted))
     words, variables = as_rank(rank, asking.topology.runtime, script)
-    answer = await asking.run(("python3", "-S", "-c", _AS_THE_AGENT, *words), timeout=SHELL, env=variables)
+    answer = await asking.run(("python3", "-S", "-c", _AS_THE_AGENT, *words), timeout=limit, env=variables)
     error = answer.error
     if answer.timed_out:
-        error = f"{NO_ANSWER} within {SHELL:g} s: a start-up file of the shell (~/.bashrc) or runtime.setup waits"
+        error = f"{NO_ANSWER} within {limit:g} s: a start-up file of the shell (~/.bashrc) or runtime.setup waits"
     # The words that were sent would say nothing to anybody.
     return replace(answer, command=f"bash -ic, then what starts {rank.id}", error=error)
 
