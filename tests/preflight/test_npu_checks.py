@@ -319,6 +319,8 @@ def test_a_vnic_that_is_down_fails_and_one_without_an_address_hurts() -> None:
     found = nodes.bad("vnic")
     assert found["node1/3"] == (FAIL, "vnic link DOWN")
     assert found["node1/4"] == (WARN, "vnic UP but without an address")
+    (down,) = [result for result in nodes.run("vnic") if result.outcome is FAIL]
+    assert "-t hccs -i 1 -c 1" in down.remedy, "as npu-smi calls NPU 3 of an A3"
     assert found["node2/5"][0] is found["node2/6"][0] is UNKNOWN
     assert len(found) == 4
 
@@ -327,12 +329,32 @@ def test_a_vnic_address_must_follow_from_the_sdid() -> None:
     nodes = Nodes()
     nodes.say("node2", Query.VNIC, 1, vnic("192.1.3.198"))
     nodes.say("node2", Query.VNIC, 2, vnic("192.168.2.197"))
+    nodes.say("node2", Query.VNIC, 3, vnic("192.2.2.198"))
     found = nodes.bad("vnic")
-    assert found["node2/1"] == (FAIL, "vnic address 192.1.3.198, by its SDID it is 192.2.3.198")
-    assert found["node2/2"] == (WARN, "vnic address 192.168.2.197, by its SDID it is 192.2.2.197")
+    assert found["node2/1"] == (FAIL, "vnic address is of server 1 (192.1), the SDID of server 2")
+    assert found["node2/2"][0] is WARN
+    assert "outside a super pod (192.168)" in found["node2/2"][1]
+    assert found["node2/3"] == (FAIL, "vnic address 192.2.2.198, by its SDID it is 192.2.3.196")
     alone = Nodes(nodes=1)
     alone.say("node1", Query.VNIC, 2, vnic("192.168.2.197"))
     assert alone.bad("vnic") == {}, "a single server needs no super pod"
+
+
+def test_a_board_of_another_server_is_one_line() -> None:
+    nodes = Nodes()
+    for device in nodes.devices:
+        nodes.say("node2", Query.VNIC, device, vnic(f"192.7.{2 + device % 2}.{199 - device}"))
+    assert nodes.bad("vnic") == {
+        "node2": (FAIL, "all 16 NPUs: vnic address is of server 7 (192.7), the SDID of server 2")
+    }
+
+
+def test_an_npu_that_is_not_there_is_not_asked_for_its_place() -> None:
+    nodes = Nodes()
+    nodes.say("node1", Query.SPOD, 9, "Invalid chip id.\nError parameter of -c\n", status=1)
+    nodes.say("node1", Query.VNIC, 9, stderr="The device is not exist!", status=4)
+    for check in ("vnic", "spod"):
+        assert nodes.bad(check) == {"node1/9": (NOT_RUN, "there is no such NPU")}
 
 
 # --- spod
@@ -444,6 +466,8 @@ def test_a_process_that_is_not_ours_is_named_with_what_to_do() -> None:
     assert "(pid 4711 of ann) and 1 more, not started here" in found.summary
     assert "SECRET" not in str(found)
     assert "ps -fp 4711" in found.remedy
+    rows = found.evidence[0].raw.splitlines()
+    assert [row.split()[1] for row in rows] == ["2", "0", "2", "2"], "only what is about NPU 4, with its processes"
     nodes.held("node1", process(4711, rank="other:decode/3"))
     assert "rank decode/3 of cluster other" in nodes.bad("hbm")["node1/4"][1]
     nodes.plan = replace(nodes.plan, ranks=())

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator
+from dataclasses import replace
 from pathlib import PurePosixPath
 
 from pdtui.fleet.preflight.check import WITH_NPUS, Survey, check
@@ -51,6 +52,8 @@ def _install_folder(answer: Answer) -> str:
 
 _SAME = "install one version on all nodes and reboot them: HCCL between different ones fails or hangs in odd ways"
 
+_ELSEWHERE = f"install it, or find where it was put: {INSTALL_INFO} on the node names the driver's folder"
+
 
 @check("driver", "One driver on all nodes", needs=(DRIVER,), scope="cluster", platforms=WITH_NPUS)
 def driver(survey: Survey) -> Iterable[Result]:
@@ -67,8 +70,10 @@ def firmware(survey: Survey) -> Iterable[Result]:
 def _same(survey: Survey, need: str, what: str, version: Callable[[VersionFile], str]) -> Iterator[Result]:
     found = {view.name: view.read(need) for view in survey.views}
     for name, reading in found.items():
-        if not isinstance(reading.value, VersionFile):
-            yield survey.unknown(reading, what=f"the {what}'s version.info", on=name)
+        if isinstance(reading.value, VersionFile):
+            continue
+        told = survey.unknown(reading, what=f"the {what}'s version.info", on=name)
+        yield replace(told, remedy=_ELSEWHERE) if reading.failure is Failure.MISSING else told
     values = {
         name: (version(reading.value), reading)
         for name, reading in found.items()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import shlex
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from statistics import median
 from typing import Any
 
@@ -96,8 +96,20 @@ def hbm(view: NodeView) -> Iterable[Result]:
     planned = {device for rank in view.plan.on_node(view.name) for device in rank.devices}
     grouped = _grouped([one for device, one in told.items() if device in planned])
     yield from view.rolled(
-        [(device, _spare(one) if device not in planned else grouped(one), reading) for device, one in told.items()]
+        [
+            (device, grouped(one) if device in planned else _spare(one), _rows(reading, table, chips.get(device)))
+            for device, one in told.items()
+        ]
     )
+
+
+def _rows(reading: Reading[Any], table: Table, chip: Chip | None) -> Reading[Any]:
+    """Return the part of the table that is about one NPU."""
+    if chip is None:
+        return reading
+    pids = {str(process.pid) for process in table.processes if process.device == chip.device}
+    lines = [line for line in reading.raw.split("\n") if pids & set(line.split()) and line.startswith("|")]
+    return replace(reading, raw="\n".join((chip.rows, *lines)))
 
 
 @dataclass(frozen=True, slots=True)

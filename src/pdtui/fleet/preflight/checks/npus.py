@@ -5,13 +5,14 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from typing import Any
 
 from pdtui.fleet.preflight.check import NAMED, WITH_NPUS, NodeView, check, spans, unknown
 from pdtui.fleet.preflight.outcome import Finding, Outcome, Result
 from pdtui.fleet.preflight.roce import of_assessment
 from pdtui.readings.answer import Failure, Reading
-from pdtui.readings.assess import ANYWHERE, finding, place_of
+from pdtui.readings.assess import ANYWHERE, Place, finding, place_of
 from pdtui.readings.assess.chip import assess_health, assess_word
 from pdtui.readings.commands import Query, npu_and_chip
 from pdtui.readings.npu_smi import Chip, Table
@@ -143,19 +144,22 @@ def _health(view: NodeView, device: int, chip: Chip | None, *, exact: bool) -> t
     reading = view.read(Query.HEALTH, device)
     place = place_of(device, view.platform) if exact else ANYWHERE
     if reading.value is None:
-        if reading.failure is Failure.UNSUPPORTED and chip is not None:
-            return of_assessment(assess_word(chip.health, place)), view.read(Query.TABLE)
-        if chip is not None and chip.health not in ("OK", ""):
+        if chip is not None and (reading.failure is Failure.UNSUPPORTED or chip.health not in ("OK", "")):
             # The worse of the two: the table's word is an answer, the missing error codes are not.
-            return of_assessment(assess_word(chip.health, place)), view.read(Query.TABLE)
+            return _by_table(view, chip, place)
         return unknown(reading, "npu-smi info -t health"), reading
     said = reading.value.of(npu_and_chip(view.platform, device)[1])
     if not isinstance(said, ChipHealth):
         return Finding(Outcome.UNKNOWN, "npu-smi info -t health answers of another chip", _AGAIN), reading
     told = of_assessment(assess_health(said, view.platform, place))
     if told.outcome is Outcome.PASS and chip is not None and chip.health != "OK":
-        return of_assessment(assess_word(chip.health, place)), view.read(Query.TABLE)
+        return _by_table(view, chip, place)
     return told, reading
+
+
+def _by_table(view: NodeView, chip: Chip, place: Place) -> tuple[Finding, Reading[Any]]:
+    told = of_assessment(assess_word(chip.health, place))
+    return told, replace(view.read(Query.TABLE), raw=chip.rows)
 
 
 _AGAIN = "ask again by hand; npu-smi info -m lists the ids of this server"

@@ -6,10 +6,11 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-from pdtui.fleet.preflight.check import NodeView, Survey, check
+from pdtui.fleet.preflight.check import NAMED, NodeView, Survey, check
 from pdtui.fleet.preflight.outcome import Finding, Outcome, Result
 from pdtui.fleet.preflight.roce import of_assessment, plane_of, without_answer
 from pdtui.readings.answer import Failure, Reading
+from pdtui.readings.assess import ANYWHERE, place_of
 from pdtui.readings.assess.network import assess_vnic
 from pdtui.readings.commands import Query, npu_and_chip
 from pdtui.readings.hccn import Vnic
@@ -28,25 +29,38 @@ _ALONE = (
 @check("vnic", "HCCS ports of the NPUs are up", needs=(Query.VNIC, Query.SPOD), platforms=("a3",))
 def vnic(view: NodeView) -> Iterable[Result]:
     """Every vnic is up and has the address that follows from its place in the super pod."""
+    values = (view.read(Query.VNIC, device).value for device in view.devices)
+    few = sum(isinstance(value, Vnic) and value.status == "DOWN" for value in values) <= NAMED
     yield from view.per_device(
         Query.VNIC,
-        lambda device, value: _judge_vnic(view, device, value),
-        without=lambda _, reading: without_answer(reading),
+        lambda device, value: _judge_vnic(view, device, value, few=few),
+        without=lambda _, reading: _not_listed(reading) or without_answer(reading),
     )
 
 
-def _judge_vnic(view: NodeView, device: int, value: Vnic) -> Finding:
-    told = of_assessment(assess_vnic(value, view.platform))
+def _not_listed(reading: Reading[Any]) -> Finding | None:
+    """Return that an NPU which is not there cannot be asked; `npu-count` says what that means."""
+    return Finding(Outcome.NOT_RUN, "there is no such NPU") if reading.failure is Failure.NO_DEVICE else None
+
+
+def _judge_vnic(view: NodeView, device: int, value: Vnic, *, few: bool) -> Finding:
+    place = place_of(device, view.platform) if few else ANYWHERE
+    told = of_assessment(assess_vnic(value, view.platform, place))
     spod = view.read(Query.SPOD, device).value
     if told.outcome is not Outcome.PASS:
         return told
     if not isinstance(spod, Spod) or spod.server is None or value.address == spod.vnic_address:
         return Finding(Outcome.PASS, "vnic UP")
+    server = value.address.split(".")[1:2]
+    if server == ["168"]:
+        if len(view.topology.nodes) == 1:
+            return Finding(Outcome.PASS, "vnic UP")
+        words = f"vnic addresses are of a server outside a super pod (192.168), SDIDs of server {spod.sdid_server}"
+        return Finding(Outcome.WARN, words, _ALONE)
+    if value.address.startswith("192.") and server != [str(spod.sdid_server)]:
+        words = f"vnic address is of server {server[0]} (192.{server[0]}), the SDID of server {spod.sdid_server}"
+        return Finding(Outcome.FAIL, words, _SUPER_POD)
     words = f"vnic address {value.address}, by its SDID it is {spod.vnic_address}"
-    second = value.address.split(".")[1:2]
-    if second == ["168"]:
-        alone = len(view.topology.nodes) == 1
-        return Finding(Outcome.PASS, "vnic UP") if alone else Finding(Outcome.WARN, words, _ALONE)
     return Finding(Outcome.FAIL, words, _SUPER_POD)
 
 
@@ -82,7 +96,7 @@ def spod(survey: Survey) -> Iterable[Result]:
 def _without(reading: Reading[Any]) -> Finding | None:
     if reading.failure is Failure.UNSUPPORTED:
         return Finding(Outcome.NA, "this server is in no super pod")
-    return None
+    return _not_listed(reading)
 
 
 def _group(value: Spod) -> tuple[int, int, int | None]:
