@@ -2,7 +2,7 @@
 
 hccn_tool's `-s`, `-c`, `-t` and `-cfg recovery`, and npu-smi's `set`, `clear`, `upgrade` and `-t reset` change
 state; `-ping` and `-hccs_ping` inject traffic; `info proc` and `info watch` never end. `is_read_only` is the list
-of what may be sent; pings stand apart.
+of what may be sent; pings stand apart. Whatever is sent to a node goes through `may_be_sent`.
 The tools are called by bare name; whoever runs them sets PATH, LD_LIBRARY_PATH and LC_ALL.
 """
 
@@ -145,3 +145,24 @@ _ALLOWED = re.compile(
 def is_read_only(argv: Sequence[str]) -> bool:
     """Return whether an argv is a query that may be sent to a vendor tool: it changes nothing, and it ends."""
     return not any(re.search(r"\s", word) for word in argv) and _ALLOWED.fullmatch(" ".join(argv)) is not None
+
+
+_PING = re.compile(
+    rf"hccn_tool -i {_ID} -(?:ping -g address {_IPV4.pattern}"
+    rf"|hccs_ping -g address {_IPV4.pattern}(?: cnt [1-9]\d{{0,2}})?)"
+)
+
+
+def is_ping(argv: Sequence[str]) -> bool:
+    """Return whether an argv is a ping between NPUs, which preflight alone sends: it injects traffic and ends."""
+    return not any(re.search(r"\s", word) for word in argv) and _PING.fullmatch(" ".join(argv)) is not None
+
+
+def may_be_sent(argv: Sequence[str]) -> bool:
+    """Return whether a command may be sent to a node: one that names a vendor tool has to be on the list."""
+    names_tool = any(tool in word for word in argv for tool in TOOLS)
+    return not names_tool or is_read_only(argv) or is_ping(argv)
+
+
+TOOLS = ("hccn_tool", "npu-smi")
+"""The vendor tools."""

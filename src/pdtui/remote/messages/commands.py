@@ -6,6 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
+from pdtui.readings.commands import may_be_sent
+
 PROTOCOL = 1
 """Version of the agent's RPC."""
 
@@ -45,7 +47,11 @@ class Facts:
 
 @dataclass(frozen=True, slots=True)
 class Command:
-    """A command for `run` or `batch`. Read-only vendor tools and our own scripts; argv, never a shell line."""
+    """A command for `run` or `batch`. Read-only vendor tools and our own scripts; argv, never a shell line.
+
+    This is the only door to the vendor tools: one that changes state, never ends or is not known cannot be made.
+    What an operator types goes as `ExecSpec`. Raises `ValueError`.
+    """
 
     argv: tuple[str, ...]
     timeout: float = 10.0
@@ -59,6 +65,10 @@ class Command:
     """Bytes kept of each stream."""
     max_age: float = 0.0
     """Seconds; a shared reading of the same argv that is not older may answer instead."""
+
+    def __post_init__(self) -> None:
+        if not may_be_sent(self.argv):
+            raise ValueError(f"not a command that may be sent to a vendor tool: {' '.join(self.argv)}")
 
 
 @dataclass(frozen=True, slots=True)
