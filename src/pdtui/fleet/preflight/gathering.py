@@ -231,7 +231,7 @@ class Gathering:
                 kept.append(query)
                 continue
             where = "on this NPU" if device in stuck and device is not None else "on this node"
-            raw = f"not asked: {program} gave {NO_ANSWER} within {self.limits.call:g} s {where}"
+            raw = f"not asked: it hangs {where}\n{NO_ANSWER} from {program} within {self.limits.call:g} s"
             command = " ".join(argv_of(query, self.topology.platform, device))
             self._take(query, device, Reading(command, self.clock.wall(), raw, failure=Failure.TIMEOUT))
         return kept

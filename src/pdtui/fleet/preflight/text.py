@@ -31,16 +31,25 @@ def text_of(report: PreflightReport, *, every: bool = False) -> Iterator[str]:
         if found:
             yield ""
             yield head
-            for one in found:
-                yield from _trouble(one)
+            for ids, one in _alike(found):
+                yield from _trouble(ids, one)
     yield from _matrix(report)
     yield from _not_run(report)
     yield from _passed(report, every=every)
     yield from _not_applicable(report, every=every)
 
 
-def _trouble(one: Grouped) -> Iterator[str]:
-    yield f"  {one.result.check}  {in_short(one.subjects)}: {one.result.summary}"
+def _alike(found: Sequence[Grouped]) -> Iterator[tuple[str, Grouped]]:
+    """Yield what several checks say in the same words of the same subjects once: a tool that hangs stops many."""
+    same: dict[tuple[tuple[str, ...], str, str], list[Grouped]] = {}
+    for one in found:
+        same.setdefault((one.subjects, one.result.summary, one.result.remedy), []).append(one)
+    for members in same.values():
+        yield ", ".join(dict.fromkeys(one.result.check for one in members)), members[0]
+
+
+def _trouble(ids: str, one: Grouped) -> Iterator[str]:
+    yield f"  {ids}  {in_short(one.subjects)}: {one.result.summary}"
     for evidence in one.result.evidence[:1]:
         yield from _evidence(evidence)
     if one.result.remedy:
