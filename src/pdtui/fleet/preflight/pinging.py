@@ -18,7 +18,7 @@ from pdtui.fleet.preflight.check import unknown
 from pdtui.fleet.preflight.facts import Item
 from pdtui.fleet.preflight.matrix import Npu, Pair, every_pair, follow_up, reach, rounds_of
 from pdtui.fleet.preflight.outcome import Finding, Outcome
-from pdtui.fleet.preflight.probes import Asking, Everywhere, answer_of, cluster_probe
+from pdtui.fleet.preflight.probes import NO_ANSWER, Asking, Everywhere, answer_of, cluster_probe
 from pdtui.readings.answer import Failure, Reading
 from pdtui.readings.commands import Plane, Query, ping_argv
 from pdtui.readings.hccn import HccsPing, Ping, read_hccs_ping, read_ping
@@ -187,6 +187,8 @@ def _in_use(table: Reading[Table], device: int) -> tuple[str, bool, Reading[Any]
     """Return why a device is not pinged: a process uses it, or nobody knows whether one does."""
     if table.value is None:
         return f"whether a process uses it is not known: {unknown(table, 'npu-smi').summary}", False, table
+    if not table.value.complete:
+        return "whether a process uses it is not known: npu-smi's table is not whole", False, table
     if any(process.device == device for process in table.value.processes):
         return "a process uses it: pings would disturb it (--pings force pings all the same)", True, None
     return None
@@ -248,7 +250,7 @@ class _Series:
         async with self._slots[pair.source.node]:
             now = self._everywhere.clock.wall
             if pair.source in self._hung:
-                words = f"not asked: the ping before gave no answer within {limit:g} s"
+                words = f"not asked: the ping before it hangs\n{NO_ANSWER} from {argv[0]} within {limit:g} s"
                 return Pinged(pair, plane, Reading(" ".join(argv), now(), words, failure=Failure.TIMEOUT), again)
             if lost := self._lost.get(pair.source.node):
                 return Pinged(pair, plane, Reading(" ".join(argv), now(), lost, failure=Failure.EMPTY), again)
