@@ -2,9 +2,35 @@
 
 from __future__ import annotations
 
-from tests.preflight.rows import Row
+from tests.preflight.rows import Row, hangs
 
-ROWS: tuple[Row, ...] = ()
+_TABLE = "table"
+"""The scene without a whole table: pings need it, too."""
+
+_HANGS = "hang node4 npu-smi table"
+
+_CUT = "half node3 npu-smi table"
+
+ROWS: tuple[Row, ...] = (
+    Row("tools", "bad", ("denied node2/8 hccn_tool tls",), "node2/8", ("hccn_tool", "no permission")),
+    Row("tools", "unknown", ("garble node3/8 hccn_tool tls",), "node3/8", ("hccn_tool", "cannot be read")),
+    hangs("tools", "node4", _HANGS, "npu-smi", "no answer from npu-smi within 1 s", scene=_TABLE),
+    Row("npu-count", "bad", ("gone node2/9",), "node2/9", ("not in npu-smi's table (15 of 16 are)",)),
+    Row("npu-count", "unknown", (_CUT,), "node3", ("NPU 2-15: npu-smi's table is cut",), _TABLE),
+    hangs("npu-count", "node4", _HANGS, "no answer from npu-smi within 1 s", scene=_TABLE),
+    Row("npu-health", "bad", ("npu node2/10 Critical",), "node2/10", ("npu-smi health Critical, error code",)),
+    Row("npu-health", "unknown", ("garble node3/9 npu-smi health",), "node3/9", ("cannot be read",)),
+    hangs("npu-health", "node4/8", "hang node4/8 npu-smi health", "no answer from npu-smi within 1 s"),
+    Row("vnic", "bad", ("vnic node2/11 DOWN",), "node2/11", ("vnic link DOWN",)),
+    Row("vnic", "unknown", ("empty node3/10 hccn_tool vnic",), "node3/10", ("an empty answer",)),
+    hangs("vnic", "node4/10", "hang node4/10 hccn_tool vnic", "no answer from hccn_tool within 1 s"),
+    Row("spod", "bad", ("spod node2/12 index 7",), "node2/12", ("server index 7; most NPUs of this node say",)),
+    Row("spod", "unknown", ("denied node3/11 npu-smi spod-info",), "node3/11", ("(-8005)",)),
+    hangs("spod", "node4/9", "hang node4/9 npu-smi spod-info", "no answer from npu-smi within 1 s"),
+    Row("hbm", "bad", ("hbm node2/3 30000",), "node2/3", ("29.3 GB held by no process",)),
+    Row("hbm", "unknown", ("hbm node3/1 30000", _CUT), "node3/1", ("29.3 GB in use", "table is cut"), _TABLE),
+    hangs("hbm", "node4", _HANGS, "no answer from npu-smi within 1 s", scene=_TABLE),
+)
 
 EXCEPT: dict[tuple[str, str], str] = {}
 """What cannot be shown here, and why."""
