@@ -29,8 +29,11 @@ if TYPE_CHECKING:
     default=None,
     help="narrow: for terminals that draw some signs two cells wide",
 )
+@click.option("--quiet", is_flag=True, help="no bell when something gets worse (in the console: B)")
 @click.option("--slow", is_flag=True, help="for bad links: paint once a second, no mouse")
-def command(file: Path, read_only: bool, theme: str | None, glyphs: GlyphSet | None, slow: bool) -> int:
+def command(
+    file: Path, read_only: bool, quiet: bool, theme: str | None, glyphs: GlyphSet | None, slow: bool
+) -> int:
     """Open the console on a topology file."""
     from pdtui.console.terminal import prepare_textual, require_terminal
 
@@ -46,7 +49,7 @@ def command(file: Path, read_only: bool, theme: str | None, glyphs: GlyphSet | N
     engine = EngineThread(topology, plan, clock=SystemClock(), read_only=read_only, by=operator())
 
     def show(handle: EngineThread) -> int:
-        return run_console(handle, theme=theme, read_only=read_only, glyphs=glyphs, slow=slow)
+        return run_console(handle, theme=theme, read_only=read_only, quiet=quiet, glyphs=glyphs, slow=slow)
 
     return console_on(engine, show)
 

@@ -67,6 +67,8 @@ class Situation:
     """Key of the finding that is read, or of the first of the selection; empty: none that can be acknowledged."""
     finding_known: bool = False
     """Somebody has acknowledged it."""
+    bell: bool = True
+    """The bell rings when something gets worse."""
     preflight: PreflightView | None = None
     """The screen of preflight is open."""
 
@@ -249,6 +251,10 @@ def _reasons(situation: Situation) -> str:
     return S.actions["reasons"] if situation.npus else S.tab_reasons
 
 
+def _bell(situation: Situation) -> str:
+    return S.offer_bell_off if situation.bell else S.actions["bell"]
+
+
 def _acknowledge(situation: Situation) -> Offer:
     label = S.offer_unacknowledge if situation.finding_known else S.actions["acknowledge"]
     return Offer(label, "" if situation.finding else S.why_no_finding)
@@ -373,6 +379,7 @@ ACTIONS: tuple[Action, ...] = (
     Action("preflight_back", ("escape",), "preflight", "preflight", key_label="esc", footer=13),
     Action("preflight_leave", ("q",), "preflight", "preflight"),
     Action("preflight_help", ("question_mark",), "preflight", "preflight", key_label="?"),
+    Action("bell", ("B",), "console", "screen", _bell),
     Action("theme", ("ctrl+t",), "console", "screen"),
     Action("palette", ("colon",), "console", "screen", key_label=":"),
     Action("help", ("question_mark",), "console", "screen", key_label="?"),

@@ -41,6 +41,8 @@ class Options:
     """A name, or a file; None takes the default one, on terminals of sixteen colours the plain one."""
     glyphs: GlyphSet = "unicode"
     read_only: bool = False
+    quiet: bool = False
+    """No bell."""
     slow: bool = False
     no_color: bool = False
     interval: float | None = None
@@ -126,6 +128,7 @@ class ConsoleApp(App[int]):
             keys=_shown_keys(self._keys),
         )
         self.main.themed = self
+        self.main.bell.on = not self._options.quiet
         self.push_screen(self.main)
         if self._problems:
             self.call_after_refresh(self._tell_problems)
@@ -175,6 +178,7 @@ def run_console(
     *,
     theme: str | Path | None = None,
     read_only: bool = False,
+    quiet: bool = False,
     glyphs: GlyphSet | None = None,
     slow: bool = False,
     no_color: bool | None = None,
@@ -184,7 +188,7 @@ def run_console(
     colourless = "NO_COLOR" in os.environ if no_color is None else no_color
     if colourless:
         os.environ["NO_COLOR"] = "1"
-    options = Options(theme, glyphs or default_glyphs(), read_only, slow, colourless)
+    options = Options(theme, glyphs or default_glyphs(), read_only, quiet, slow, colourless)
     app = ConsoleApp(handle, options, clock=clock)
     with ended_by_signals(app.end_by_signal), hung_up_with_terminal():
         result = app.run(mouse=not slow)

@@ -97,6 +97,7 @@ def _actions() -> Mapping[str, str]:
         "test_leave": "leave",
         "prompt_keep": "keep",
         "prompt_drop": "take back",
+        "bell": "bell on",
         "theme": "next theme",
         "palette": "palette",
         "help": "help",
@@ -401,6 +402,12 @@ class Strings:
         }
     )
     last_one: str = "last"
+
+    # bell
+    bell_more: str = " (+{n} more)"
+    offer_bell_off: str = "bell off"
+    bell_is_on: str = "the bell rings when something gets worse"
+    bell_is_off: str = "the bell is off"
 
     # acknowledgements
     acknowledge_title: str = "acknowledge"

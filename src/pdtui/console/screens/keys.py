@@ -179,10 +179,12 @@ class MainScreen(TextKeys):
     # -- looking ------------------------------------------------------------------------------------------
 
     def do_go(self) -> None:
-        """Go to what the headline is about; when there already, open the detail."""
+        """Go to what the headline is about; when there already, open the detail; a finding takes the screen."""
         wrong = self.snapshot.headline
         if wrong is not None and self.headline_leads():
             self.go_to_subject(wrong.subject)
+        elif self.selection.area == "detail" and self.selection.tab == "reasons":
+            self.do_zoom()
         elif self.selection.area == "grid" and (self.has_npus or not self.selection.rank):
             self.open_tab("reasons", focus=True)
         else:
@@ -322,6 +324,11 @@ class MainScreen(TextKeys):
             self.themed.use_theme(name)
         except PdtuiError as error:
             self.say(S.unknown_theme.format(error=error.message), "error")
+
+    def do_bell(self) -> None:
+        """Let the bell ring, or not."""
+        self.bell.on = not self.bell.on
+        self.say(S.bell_is_on if self.bell.on else S.bell_is_off)
 
     def do_theme(self) -> None:
         """Take the next theme."""

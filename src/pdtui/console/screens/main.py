@@ -23,6 +23,7 @@ from pdtui.console.widgets.log_view import LogView
 from pdtui.console.widgets.node_grid import NodeGrid, Spot
 from pdtui.console.widgets.rank_list import RankList
 from pdtui.fleet.handle import FleetHandle
+from pdtui.fleet.transitions import Follower
 
 MIN_WIDTH, MIN_HEIGHT = 60, 15
 WIDE, HIGH = 110, 28
@@ -68,6 +69,7 @@ class ClusterView(PaintedScreen):
         self._log_timer: Timer | None = None
         self._unsubscribe: Callable[[], None] = _nothing
         self._before_test: Tab = "log"
+        self._follower = Follower(self.snapshot)
 
     def on_mount(self) -> None:
         """Show what is known, then follow."""
@@ -76,8 +78,12 @@ class ClusterView(PaintedScreen):
         self._apply()
         self.select_rank(self.ranks.rank)
         self._unsubscribe = self.handle.subscribe(self._wake)
-        self.set_interval(1.0, self.paint_all)
+        self.set_interval(1.0, self._tick)
         self.set_interval(max(0.25, self.paint_interval), self._poll_log)
+
+    def _tick(self) -> None:
+        self.bell.ring()
+        self.paint_all()
 
     def on_unmount(self) -> None:
         """Stop listening."""
@@ -102,6 +108,7 @@ class ClusterView(PaintedScreen):
         self._painted_at = self.clock.monotonic()
         self.snapshot = self.handle.snapshot
         self.history.add(self.snapshot)
+        self.bell.take(self._follower.take(self.snapshot))
         self.paint_all()
         # An idle NPU (or node) is a selection too, though it has no rank: only in the list of ranks is one needed.
         if not self.selection.node or self.selection.area == "ranks":

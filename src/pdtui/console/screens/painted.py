@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from math import inf
@@ -14,6 +15,7 @@ from textual.widgets import ContentSwitcher
 from pdtui.clock import Clock
 from pdtui.console import chrome, describe
 from pdtui.console.actions import Situation, Typing
+from pdtui.console.bell import Bell
 from pdtui.console.chrome import Title
 from pdtui.console.conduct import Severity
 from pdtui.console.findings import Finding
@@ -82,8 +84,14 @@ class PaintedScreen(Screen[None]):
         self.history = MetricsHistory()
         self._made_for = ""
         """Tab and selection that the text pane shows."""
+        self.bell = Bell(self._write, clock, handle.topology.name, os.environ)
         self.npu_first = False
         """The operator looks at the grid, or came from there into the detail: an NPU's findings come first."""
+
+    def _write(self, sequence: str) -> None:
+        """Send a control sequence to the terminal, if there is one."""
+        if not self.app.is_headless and self.app._driver is not None:
+            self.app._driver.write(sequence)
 
     def compose(self) -> ComposeResult:
         """Header, headline, grid, ranks beside detail, operations, prompt, notices, footer."""
@@ -137,6 +145,7 @@ class PaintedScreen(Screen[None]):
             typing=self.typing,
             npus=self.has_npus,
             moe=self.handle.topology.model.kind == "moe",
+            bell=self.bell.on,
             finding=finding.key if finding is not None else "",
             finding_known=finding is not None and finding.known is not None,
         )
