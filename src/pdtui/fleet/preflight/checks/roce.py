@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import ipaddress
-from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator
 
 from pdtui.fleet.preflight.check import NodeView, Survey, check
 from pdtui.fleet.preflight.outcome import Finding, Outcome, Result
@@ -142,7 +141,7 @@ def _judge_detect(view: NodeView, device: int, value: NetDetect) -> Finding:
 )
 def gateway(survey: Survey) -> Iterable[Result]:
     """An NPU whose peers are in another subnet has a gateway; in one flat network none is needed."""
-    peers = _Peers.of(survey)
+    peers = _Peers(survey)
     for view in survey.views:
         if plane_of(view).deployed is False:
             yield from _not_deployed(view)
@@ -160,18 +159,12 @@ def gateway(survey: Survey) -> Iterable[Result]:
         yield from view.rolled(found)
 
 
-@dataclass(frozen=True, slots=True)
 class _Peers:
-    """The RoCE addresses of all NPUs, by node and NPU."""
+    """The RoCE addresses of all NPUs; a node without RoCE has none, and is no peer by RoCE."""
 
-    addresses: Mapping[tuple[str, int], Interface]
-    unknown: tuple[str, ...]
-    """Nodes of which not all addresses are known."""
-
-    @staticmethod
-    def of(survey: Survey) -> _Peers:
-        """Collect the addresses; a node without RoCE has none, and is no peer by RoCE."""
-        addresses: dict[tuple[str, int], Interface] = {}
+    def __init__(self, survey: Survey) -> None:
+        self._addresses: dict[tuple[str, int], Interface] = {}
+        self._outside: dict[tuple[ipaddress.IPv4Network, int | None], str] = {}
         unknown: list[str] = []
         reached = {view.name: view for view in survey.views}
         for name in survey.nodes:
@@ -180,23 +173,29 @@ class _Peers:
                 unknown.append(name)
             elif plane_of(view).deployed is not False:
                 known = interfaces_of(view)
-                addresses.update({(name, device): interface for device, interface in known.items()})
-                if any(
-                    device not in known and view.read(Query.IP, device).failure not in ABSENT
-                    for device in view.devices
-                ):
+                self._addresses.update({(name, device): interface for device, interface in known.items()})
+                missing = (view.read(Query.IP, device) for device in view.devices if device not in known)
+                if any(reading.failure not in ABSENT for reading in missing):
                     unknown.append(name)
-        return _Peers(addresses, tuple(unknown))
+        self.unknown = tuple(unknown)
+        """Nodes of which not all addresses are known."""
 
-    def outside(self, own: Interface, device: int, *, dies: bool) -> str:
-        """Return who of the peers is outside a subnet, in words; `dies`: dies of the other side do not count.
+    def outside(self, network: ipaddress.IPv4Network, die: int | None) -> str:
+        """Return who of the peers is outside a subnet, in words; empty when nobody is.
 
-        On A3 the two dies of each card are cabled to networks of their own.
+        `die`: only these dies count, since on A3 the two dies of each card are cabled to networks of their own.
         """
-        for (node, other), interface in self.addresses.items():
-            if interface.ip not in own.network and not (dies and (other - device) % 2):
-                return f"{node}/{other} is {interface.ip}"
-        return ""
+        key = network, die
+        if key not in self._outside:
+            self._outside[key] = next(
+                (
+                    f"{node}/{device} is {interface.ip}"
+                    for (node, device), interface in self._addresses.items()
+                    if interface.ip not in network and (die is None or device % 2 == die)
+                ),
+                "",
+            )
+        return self._outside[key]
 
 
 _SET_GATEWAY = (
@@ -228,7 +227,7 @@ def _judge_no_gateway(view: NodeView, device: int, peers: _Peers) -> Finding:
         if reading.failure in ABSENT:
             return Finding(Outcome.NA, "no RoCE address is set, so no gateway is needed")
         return without_answer(reading, "no gateway; whether one is needed: its own address")
-    if outside := peers.outside(own, device, dies=view.platform == "a3"):
+    if outside := peers.outside(own.network, device % 2 if view.platform == "a3" else None):
         words = f"no gateway, and a peer is outside its subnet {own.network}: {outside}"
         return Finding(Outcome.FAIL, words, _SET_GATEWAY)
     if peers.unknown:
