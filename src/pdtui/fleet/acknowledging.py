@@ -177,6 +177,7 @@ class AckBook:
             why = "; ".join(f"{node}: {words}" for node, words in list(missing.items())[:3])
             raise ActionRefused(f"no node could keep it: {why}", kind="blocked")
         self._publish()
+        self._store.publish()  # So that whoever has asked sees it at once.
         await self._note(intent, entry, missing)
         return missing
 
