@@ -7,7 +7,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from pdtui.sim.folder import Machine, build_node, build_shared
+from pdtui.sim.folder import build_node, build_shared
+from pdtui.sim.machine import Machine
 from pdtui.sim.npus import SimPlatform
 from pdtui.sim.topology_file import TopologyFile
 from tests.engines.failures import Failure

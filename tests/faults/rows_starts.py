@@ -137,14 +137,12 @@ def bad_flag(bench: Bench) -> Iterator[None]:
 @contextmanager
 def model_missing(bench: Bench) -> Iterator[None]:
     bench.stop("spare/0")
-    (model,) = (bench.served.root / "shared" / "models").iterdir()
-    aside = model.with_name("aside")
-    model.rename(aside)
+    bench.fault("model all missing")
     try:
         bench.command("start", "FILE", "spare")
         yield
     finally:
-        aside.rename(model)
+        bench.fault("model all off")
 
 
 @contextmanager

@@ -9,7 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from pdtui.sim.folder import Machine, build_node
+from pdtui.sim.folder import build_node
+from pdtui.sim.machine import Machine
 from pdtui.sim.npus import Npus, SimPlatform
 from tests.sim.support import DATA
 

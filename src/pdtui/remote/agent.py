@@ -2766,7 +2766,10 @@ class Agent(object):
     def do_read(self, request, job, args):
         """Read a file."""
         limit = int(args["limit"])
-        with open(args["path"], "rb", opener=lambda path, flags: os.open(path, flags | os.O_NONBLOCK)) as file:
+        path = args["path"]
+        if ROOT and os.path.lexists(ROOT + path):
+            path = ROOT + path
+        with open(path, "rb", opener=lambda path, flags: os.open(path, flags | os.O_NONBLOCK)) as file:
             data = file.read(limit) or b""
         self.answer(request, "ok", {}, {"data": data})
 
@@ -3091,7 +3094,7 @@ def mount_of(path):
 
 
 ROOT = os.environ.get("PDTUI_ROOT_VIEW", "")
-"""Set where several nodes share this machine's files: below it are those of the node that say how logins end."""
+"""Set where several nodes share this machine's files: what is below it is the node's own."""
 
 
 def logind_settings():

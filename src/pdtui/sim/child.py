@@ -13,7 +13,7 @@ from typing import Any
 
 from pdtui.clock import Clock
 from pdtui.errors import SimulationError
-from pdtui.sim.folder import python
+from pdtui.sim.machine import python
 
 _SOURCES = str(Path(__file__).resolve().parents[2])
 _SECONDS_TO_START = 20.0

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import shutil
+from pathlib import Path
 
 from pdtui.errors import SimulationError
-from pdtui.sim.folder import Machine
+from pdtui.sim.engine_files import mounts_of
+from pdtui.sim.folder import write_launcher
+from pdtui.sim.machine import Machine
 from pdtui.sim.processes import NodeProcesses
 
 VERBS = ("start", "stop", "restart", "kill", "remove", "pause", "unpause", "create")
@@ -44,6 +47,17 @@ async def begin(machine: Machine, processes: NodeProcesses) -> None:
             refused = error.message
     if refused:
         (machine.engine / "plain").write_text(f"{refused}\n", encoding="utf-8")
+        show_mounts(machine)
+
+
+def show_mounts(machine: Machine) -> None:
+    """Put what is mounted in the container below its folder: there it is seen by PDTUI_ROOT_VIEW."""
+    write_launcher(machine, str(machine.rank_bin))
+    for source, target, _ in mounts_of(machine):
+        place = Path(f"{machine.rank_root}{target}")
+        if source.startswith(f"{machine.folder}/") and not place.exists():
+            place.parent.mkdir(parents=True, exist_ok=True)
+            place.symlink_to(source)
 
 
 async def act(machine: Machine, processes: NodeProcesses, verb: str, *words: str) -> str:

@@ -20,7 +20,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from pdtui.sim.node_init import MS_BIND, MS_PRIVATE, MS_REC, mount
+from pdtui.sim.mounting import MS_BIND, MS_PRIVATE, MS_REC, mount
 from pdtui.sim.tap import CLONE_NEWNS, CLONE_NEWPID, CLONE_NEWUTS, call
 
 CLONE_NEWIPC = 0x08000000
@@ -214,7 +214,8 @@ class Container:
         mount("none", "/", None, MS_REC | MS_PRIVATE)
         mount(str(self.root), str(self.root), None, MS_BIND | MS_REC)
         self._system()
-        binds = [(source, target, ro) for source, target, ro in spec["binds"]]
+        hidden = self._words("hidden")
+        binds = [(source, target, ro) for source, target, ro in spec["binds"] if target not in hidden]
         if not (self.home / "no-state").exists():
             binds.append((spec["state"], spec["state"], False))
         for source, target, read_only in binds:
@@ -225,6 +226,12 @@ class Container:
         os.chdir("/")
         name = str(spec["hostname"]).encode()
         call("sethostname", name, len(name))
+
+    def _words(self, name: str) -> list[str]:
+        """Return the lines of a file that faults write: `hidden` mounts, `closed` devices, `shm`."""
+        with contextlib.suppress(FileNotFoundError):
+            return (self.home / name).read_text(encoding="utf-8").split()
+        return []
 
     def _system(self) -> None:
         """Lend the machine's programs and libraries, and make the rest."""
@@ -248,9 +255,23 @@ class Container:
         for name, target in (("fd", "/proc/self/fd"), ("stdin", "fd/0"), ("stdout", "fd/1"), ("stderr", "fd/2")):
             with contextlib.suppress(FileExistsError):
                 (self.root / "dev" / name).symlink_to(target)
-        for name in ("pts", "shm"):
-            if Path("/dev", name).is_dir():
-                self._bind(Path("/dev", name), f"/dev/{name}")
+        if Path("/dev/pts").is_dir():
+            self._bind(Path("/dev/pts"), "/dev/pts")
+        self._devices()
+
+    def _devices(self) -> None:
+        """Hand in the NPUs, and make the shared memory that the engine was told."""
+        spec = self.spec
+        closed = self._words("closed")
+        for name in spec["devices"]:
+            place = self.root / "dev" / name
+            place.unlink(missing_ok=True)
+            if name not in closed:
+                self._bind(Path("/dev/null"), f"/dev/{name}")
+        shm = self.root / "dev" / "shm"
+        shm.mkdir(exist_ok=True)
+        (size,) = self._words("shm") or [spec["shm"]]
+        mount("shm", str(shm), "tmpfs", 0, f"mode=1777,size={size}")
 
     def _bind(self, source: Path, target: str, *, read_only: bool = False) -> None:
         place = Path(f"{self.root}{target}")

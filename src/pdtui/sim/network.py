@@ -14,7 +14,7 @@ from pathlib import Path
 from pdtui.clock import Clock
 from pdtui.errors import SimulationError
 from pdtui.sim.child import Child
-from pdtui.sim.folder import python
+from pdtui.sim.machine import python
 
 OPERATOR = "198.18.0.1"
 """The operator's address: of a range that is for tests (RFC 2544), and of no server."""

@@ -19,6 +19,7 @@ import errno
 import fcntl
 import json
 import os
+import resource
 import select
 import signal
 import socket
@@ -27,6 +28,7 @@ import sys
 import termios
 from typing import Any
 
+from pdtui.sim.mounting import MS_BIND, MS_PRIVATE, MS_REC, mount, show_software
 from pdtui.sim.tap import (
     CLONE_NEWNET,
     CLONE_NEWNS,
@@ -39,19 +41,11 @@ from pdtui.sim.tap import (
     write,
 )
 
-MS_REC = 0x4000
-MS_PRIVATE = 0x40000
-MS_BIND = 0x1000
 PR_SET_PDEATHSIG = 1
 PR_SET_CHILD_SUBREAPER = 36
 
 CREDENTIALS = struct.Struct("3i")
 """pid, uid and gid, as SCM_CREDENTIALS carries them."""
-
-
-def mount(source: str, target: str, kind: str | None, flags: int) -> None:
-    """Mount a file system, or bind a file or folder. Raises `OSError`."""
-    call("mount", source.encode(), target.encode(), kind.encode() if kind else None, flags, None)
 
 
 def furnish(hostname: str, node: str, state: str) -> None:
@@ -95,6 +89,8 @@ class Init:
         self.own_namespace = own_namespace
         self.children: dict[int, int] = {}
         """Pid -> the caller's id for it."""
+        self.files = 0
+        """Soft limit of open files before a fault changed it."""
 
     def run(self, tap: int | None = None) -> None:
         """Serve, `tap` given away; returns when the simulation is gone and every process of the node with it."""
@@ -168,6 +164,9 @@ class Init:
                     with contextlib.suppress(ProcessLookupError):
                         os.kill(pid, request["signal"])
                 self.say({"id": request["id"], "done": True})
+            elif request["op"] == "limit":
+                self.limit(request["files"])
+                self.say({"id": request["id"], "done": True})
             elif request["op"] == "end_logins":
                 for pid in neighbours():
                     with contextlib.suppress(ProcessLookupError):
@@ -203,6 +202,17 @@ class Init:
         except OSError as error:
             os.write(2, f"{request['file']}: {error.strerror}\n".encode())
         os._exit(127)
+
+    def limit(self, files: int) -> None:
+        """Set how many files a process may have open, for all that run here and will; 0: as it was."""
+        soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+        self.files = self.files or soft
+        wanted = (files or self.files, hard)
+        resource.setrlimit(resource.RLIMIT_NOFILE, wanted)
+        pids = filter(str.isdigit, os.listdir("/proc")) if self.own_namespace else descendants(os.getpid())
+        for pid in pids:
+            with contextlib.suppress(OSError, ValueError):
+                resource.prlimit(int(pid), resource.RLIMIT_NOFILE, wanted)
 
     def reap(self) -> None:
         """Collect every ended child, ours or adopted, and report ours."""
@@ -314,6 +324,7 @@ def main() -> int:
                 loopback_up()
                 furnish_as_machine(node)
                 tap = open_tap(sys.argv[6], sys.argv[7])
+            show_software(node)
             pids = listen_for_pids(node)
         except OSError as error:
             control.send(json.dumps({"refused": str(error)}).encode())

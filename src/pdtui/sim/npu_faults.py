@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Awaitable, Callable, Sequence
 from typing import TYPE_CHECKING
 
 from pdtui.errors import UsageError
 from pdtui.sim.fault_words import Fault, npu, one, rate, switch, targets
+from pdtui.sim.files import put, take_away
 
 if TYPE_CHECKING:
-    from pdtui.sim.simulation import Simulation
+    from pdtui.sim.simulation import SimNode, Simulation
 
 HEALTH_WORDS = ("OK", "Warning", "Alarm", "Critical", "UNKNOWN")
 OPTICAL_WORDS = ("absent", "control", "los", "dim", "hot", "copper", "off")
@@ -195,30 +195,35 @@ async def _no_roce(simulation: Simulation, words: Sequence[str]) -> str:
                 npus.set(phy, name, "")
             npus.set(phy, "link", "DOWN")
             npus.set(phy, "net_health", "Init")
-        path = target.node.folder / "etc" / "hccn.conf"
+        restore_conf(target.node)
         if on and target.npu is None:
-            path.write_text("", encoding="ascii")
-        elif target.npu is None:
-            target.node.npus.write_conf(path)
+            put(target.node.folder / "etc" / "hccn.conf", b"")
     return f"the RoCE plane of {words[0]} is {'not configured' if on else 'there'}"
 
 
 async def _conf(simulation: Simulation, words: Sequence[str]) -> str:
     word, key, *value = words
-    for target in targets(simulation, word):
-        path = target.node.folder / "etc" / "hccn.conf"
-        if key in CONF_STATES and not value:
-            target.node.npus.write_conf(path)
-            if key == "missing":
-                path.unlink()
-            elif key != "on":
-                path.write_bytes(CONF_STATES[key])
-            continue
-        for phy, text in zip(target.npus, itertools.cycle(value), strict=False):
-            target.node.npus.edit_conf(path, f"{key}_{phy}", "" if text == "off" else text)
     if not value and key not in CONF_STATES:
         raise UsageError(f"{key}: missing, empty, garble, on, or a key and its value")
+    for target in targets(simulation, word):
+        path = target.node.folder / "etc" / "hccn.conf"
+        if value:
+            for phy in target.npus:
+                target.node.npus.edit_conf(path, f"{key}_{phy}", "" if value[0] == "off" else value[0])
+            continue
+        restore_conf(target.node)
+        if key == "missing":
+            take_away(path)
+        elif key != "on":
+            put(path, CONF_STATES[key])
     return f"hccn.conf of {word}: {' '.join([key, *value])}"
+
+
+def restore_conf(node: SimNode) -> None:
+    """Have /etc/hccn.conf be there as on a healthy server."""
+    path = node.folder / "etc" / "hccn.conf"
+    put(path, b"")
+    node.npus.write_conf(path)
 
 
 CONF_STATES = {

@@ -11,7 +11,8 @@ import asyncssh
 from pdtui.clock import Clock
 from pdtui.errors import SimulationError
 from pdtui.sim.ability import sshd_path
-from pdtui.sim.folder import SYSTEM_PATH, Machine, environment
+from pdtui.sim.folder import environment
+from pdtui.sim.machine import SYSTEM_PATH, Machine
 from pdtui.sim.processes import NodeProcesses, Spawned
 
 PORT = 22

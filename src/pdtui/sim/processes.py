@@ -171,6 +171,10 @@ class NodeProcesses:
         """Send a signal to every process of the node's own pid namespace whose program has this name."""
         await self._running().ask({"op": "kill_named", "name": name, "signal": number})
 
+    async def limit_files(self, files: int) -> None:
+        """Set how many files processes of the node may have open, also those that run; 0: as it was."""
+        await self._running().ask({"op": "limit", "files": files})
+
     async def end_logins(self) -> None:
         """Kill every process of the node's own pid namespace but the first; containers go on."""
         await self._running().ask({"op": "end_logins"})

@@ -12,7 +12,7 @@ import termios
 import asyncssh
 
 from pdtui.errors import SimulationError
-from pdtui.sim.folder import Machine
+from pdtui.sim.machine import Machine
 from pdtui.sim.processes import NodeProcesses, Spawned
 
 _CHUNK = 65536

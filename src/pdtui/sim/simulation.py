@@ -20,7 +20,8 @@ from pdtui.clock import Clock, SystemClock
 from pdtui.errors import SimulationError
 from pdtui.sim import container, faults
 from pdtui.sim.addresses import Subnet
-from pdtui.sim.folder import MARKER, Machine, build_node, build_shared, new_boot_id, write_accounts
+from pdtui.sim.folder import MARKER, build_node, build_shared, new_boot_id, write_accounts
+from pdtui.sim.machine import Machine
 from pdtui.sim.network import Network
 from pdtui.sim.npus import HARDWARE, Npus
 from pdtui.sim.openssh import OpenSshDaemon, find_sshd
@@ -167,6 +168,12 @@ class Simulation:
                     server_index=number - 1,
                     speed=self._speed,
                     version=self._source.vllm_version,
+                    vllm_ascend=self._source.vllm_ascend_version,
+                    toolkits=self._source.toolkits,
+                    model=model,
+                    moe=self._source.is_moe,
+                    image=self._source.image,
+                    shm_size=self._source.shm_size,
                     networked=network is not None,
                 )
                 npus = await asyncio.to_thread(build_node, machine)

@@ -12,7 +12,8 @@ import asyncssh
 
 from pdtui.clock import Clock
 from pdtui.errors import SimulationError
-from pdtui.sim.folder import Machine, environment
+from pdtui.sim.folder import environment
+from pdtui.sim.machine import Machine
 from pdtui.sim.processes import NodeProcesses
 from pdtui.sim.session import Session
 

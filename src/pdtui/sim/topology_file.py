@@ -127,6 +127,29 @@ class TopologyFile:
         return found[0] if found else "0.23.0"
 
     @property
+    def vllm_ascend_version(self) -> str:
+        """Version of vllm-ascend."""
+        value = _get(self._tree, "vllm_ascend")
+        return value.value.lstrip("v") if isinstance(value, yaml.ScalarNode) else self.vllm_version
+
+    @property
+    def toolkits(self) -> tuple[str, ...]:
+        """Folders of CANN, by the scripts that set it up and where images have it."""
+        roots = [str(Path(script).parent) for script in self.setup if script.startswith("/")]
+        found = [root for root in roots if "nnal" not in root and "atb" not in root]
+        return tuple(dict.fromkeys([*found, "/usr/local/Ascend/ascend-toolkit"]))
+
+    @property
+    def image(self) -> str:
+        """Image of the container."""
+        return self._text("runtime", "image", "vllm-ascend")
+
+    @property
+    def shm_size(self) -> str:
+        """Size of the container's /dev/shm; empty: the file does not say."""
+        return self._text("runtime", "shm_size")
+
+    @property
     def setup(self) -> tuple[str, ...]:
         """Scripts that are sourced before a rank starts."""
         return self._texts("runtime", "setup")

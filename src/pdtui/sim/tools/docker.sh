@@ -57,6 +57,7 @@ enter() { # name command...: becomes that command in the container
         home=$containers/$name/root
         path=$containers/$name/usr/local/bin:@PATH@
         cd "$containers/$name" || exit 1
+        view=$containers/$name
     else
         home=/root
         path=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin
@@ -69,17 +70,40 @@ enter() { # name command...: becomes that command in the container
     fi
     set -- env -i HOME="$home" PATH="$path" HOSTNAME='@CONTAINER_HOSTNAME@' LANG=C.UTF-8 \
         PDTUI_SIM_NODE='@NODE@' PDTUI_ADDRESS_VIEW='@ADDRESS@' \
-        ${PDTUI_MACHINE_VIEW:+PDTUI_MACHINE_VIEW="$PDTUI_MACHINE_VIEW"} ${set_env:+"$set_env"} "$@"
+        ${view:+PDTUI_ROOT_VIEW="$view"} ${PDTUI_MACHINE_VIEW:+PDTUI_MACHINE_VIEW="$PDTUI_MACHINE_VIEW"} ${set_env:+"$set_env"} "$@"
     [ -f "$engine/plain" ] || set -- nsenter -t "$pid" -m -u -i -p -- "$@"
     exec "$@"
 }
 
 set_env=
+view=
 id=
+hang() { # file: never answers while it is there
+    [ ! -f "$engine/$1" ] || while :; do sleep 1000; done
+}
+show() { # file: prints its lines
+    while IFS= read -r line || [ -n "$line" ]; do printf '%s\n' "$line"; done <"$1"
+}
 if [ "$tool" = ctr ]; then # ctr [-n NAMESPACE] tasks exec --exec-id ID NAME COMMAND...
     while [ "${1#-}" != "$1" ]; do shift 2; done
     case "$1 $2" in
     'tasks exec' | 'task exec' | 't exec') shift 2 ;;
+    'containers info' | 'container info' | 'c info' | 'containers inspect')
+        daemon
+        hang hang
+        [ -d "$containers/$3" ] || fail "ctr: container \"$3\" in namespace \"k8s.io\": not found"
+        if [ -f "$engine/garble" ]; then show "$engine/garble"; else show "$engine/$3/ctr.json"; fi
+        exit 0
+        ;;
+    'tasks ls' | 'tasks list' | 'task ls')
+        daemon
+        echo 'TASK    PID    STATUS'
+        for folder in "$containers"/*; do
+            state "${folder##*/}"
+            case $state in running | paused) printf '%s    %s    %s\n' "${folder##*/}" "${pid:-1}" RUNNING ;; esac
+        done
+        exit 0
+        ;;
     *) fail "ctr: no help topic for '$*'" ;;
     esac
     while [ "${1#-}" != "$1" ]; do
@@ -131,15 +155,28 @@ inspect)
         case $1 in -f | --format) format=$2 ;; esac
         shift
     done
+    hang hang
     state "$1"
     [ $state != missing ] || fail "Error response from daemon: No such container: $1"
-    running=false
+    if [ -f "$engine/garble" ]; then
+        show "$engine/garble"
+        exit 0
+    fi
+    running=false paused=false
     [ $state = exited ] || running=true
+    [ $state != paused ] || paused=true
     case $format in
     '{{.State.Running}}') echo $running ;;
     '{{.State.Status}}') echo $state ;;
     '{{.State.Pid}}') echo "${pid:-0}" ;;
-    *) echo '[{"Name": "/'"$1"'", "State": {"Status": "'$state'", "Running": '$running', "Pid": '"${pid:-0}"'}}]' ;;
+    '' | '{{json .}}' | json)
+        IFS= read -r rest <"$engine/$1/inspect.json" || :
+        text='{"Id": "@CONTAINER_HOSTNAME@", "Name": "/'$1'", "State": {"Status": "'$state'", "Running": '$running
+        text=$text', "Paused": '$paused', "Restarting": false, "OOMKilled": false, "Dead": false, "Pid": '${pid:-0}
+        text=$text', "ExitCode": 0, "StartedAt": "2026-01-01T00:00:00Z"}, '$rest
+        if [ -z "$format" ]; then printf '[%s]\n' "$text"; else printf '%s\n' "$text"; fi
+        ;;
+    *) fail "template parsing error: this simulated engine does not know $format" ;;
     esac
     ;;
 ps)

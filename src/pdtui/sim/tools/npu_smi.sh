@@ -13,7 +13,8 @@ hbm=@HBM@          # MB of one chip
 version='@VERSION@'
 server=@SERVER@    # index of this server in its super pod
 firmware=@FIRMWARE@
-[ ! -f '@NODE@/etc/versions' ] || . '@NODE@/etc/versions'
+[ ! -f "$faults/driver_version" ] || read -r version <"$faults/driver_version"
+[ ! -f "$faults/firmware_version" ] || read -r firmware <"$faults/firmware_version"
 
 thin=+---------------------------+---------------+----------------------------------------------------+
 thick=+===========================+===============+====================================================+
