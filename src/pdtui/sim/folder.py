@@ -119,16 +119,14 @@ def write_software(machine: Machine) -> None:
         write_model(folder / "models" / model.name, npus=machine.platform != "cpu", moe=machine.moe)
         binds.append((str(folder / "models"), str(model.parent)))
     write_packages(machine.rank_root, machine.software, python())
-    devices: tuple[str, ...] = ()
     if machine.platform != "cpu":
         write_vendor_files(folder, machine.platform)
         write_cann(machine.rank_root, machine.toolkits, machine.software.release.cann)
-        devices = device_names(machine.platform)
         for base in {folder, machine.rank_root}:
             (base / "dev").mkdir(parents=True, exist_ok=True)
-            for name in devices:
+            for name in device_names(machine.platform):
                 (base / "dev" / name).symlink_to("/dev/null")
-    shown = {"binds": binds, "devices": devices, "npus": machine.platform != "cpu"}
+    shown = {"binds": binds, "npus": machine.platform != "cpu"}
     (folder / "etc" / "shown.json").write_text(json.dumps(shown), encoding="utf-8")
 
 

@@ -144,11 +144,10 @@ async def set_device(node: SimNode, name: str, *, there: bool) -> None:
         link.unlink(missing_ok=True)
         if there:
             link.symlink_to("/dev/null")
-    if node.processes.own_namespace and (contained or not machine.container):
-        words = ("bind", "/dev/null", f"/dev/{name}") if there else ("remove", f"/dev/{name}")
+    if contained:
+        await change_mounts(node, "remove", f"/dev/{name}", inside=True)
         if there:
-            await change_mounts(node, "remove", f"/dev/{name}", inside=contained)
-        await change_mounts(node, *words, inside=contained)
+            await change_mounts(node, "bind", "/dev/null", f"/dev/{name}", inside=True)
     if machine.container:
         closed = _list(machine, "closed")
         _write_list(machine, "closed", closed - {name} if there else closed | {name})

@@ -23,22 +23,20 @@ def mount(source: str, target: str, kind: str | None, flags: int, data: str = ""
     call("mount", source.encode(), target.encode(), kind.encode() if kind else None, flags, words)
 
 
-KEPT_DEVICES = (
-    *("null", "zero", "full", "random", "urandom", "tty", "ptmx", "console", "kmsg", "fuse", "net", "pts"),
-    *("mqueue", "hugepages"),
-)
-
-
 def show_software(node: str) -> None:
-    """Show what is installed on the node, and its devices, at their places in the machine's folders.
+    """Show what is installed on the node at its place in the machine's folders, and a shared memory of its own.
 
-    What cannot be shown stays below the node's folder, where the agent finds it by PDTUI_ROOT_VIEW.
+    What cannot be shown stays below the node's folder, where the agent finds it by PDTUI_ROOT_VIEW. So do device
+    files of NPUs: the machine's /dev has to stay whole, or terminals would not find their names.
     """
     with open(f"{node}/etc/shown.json", encoding="utf-8") as file:
         shown = json.load(file)
     for source, target in shown["binds"]:
         with contextlib.suppress(OSError):
             mount(source, target, None, MS_BIND)
+    if not node.startswith("/dev/"):
+        with contextlib.suppress(OSError):
+            mount("shm", "/dev/shm", "tmpfs", 0, "mode=1777")
     if not shown["npus"]:
         return
     stage = f"{node}/run/stage"
@@ -47,9 +45,6 @@ def show_software(node: str) -> None:
         if not node.startswith(f"{folder}/"):
             with contextlib.suppress(OSError):
                 compose(stage, folder, {name: f"{node}{folder}/{name}" for name in ours}, whole=folder == "/etc")
-    if not node.startswith("/dev/"):
-        with contextlib.suppress(OSError):
-            compose_devices(stage, shown["devices"])
 
 
 def compose(stage: str, folder: str, ours: dict[str, str], *, whole: bool) -> None:
@@ -84,18 +79,3 @@ def lend(source: str, place: str, *, is_folder: bool) -> None:
     else:
         os.close(os.open(place, os.O_CREAT | os.O_WRONLY))
     mount(source, place, None, MS_BIND | MS_REC)
-
-
-def compose_devices(stage: str, names: list[str]) -> None:
-    """Make a /dev with the node's NPUs and a shared memory of its own. Raises `OSError`."""
-    mount("tmpfs", stage, "tmpfs", 0, "mode=755")
-    for entry in os.scandir("/dev"):
-        if entry.is_symlink():
-            os.symlink(os.readlink(entry.path), f"{stage}/{entry.name}")
-        elif entry.name in KEPT_DEVICES:
-            lend(entry.path, f"{stage}/{entry.name}", is_folder=entry.is_dir())
-    for name in names:
-        lend("/dev/null", f"{stage}/{name}", is_folder=False)
-    os.mkdir(f"{stage}/shm", 0o1777)
-    mount("shm", f"{stage}/shm", "tmpfs", 0, "mode=1777")
-    mount(stage, "/dev", None, MS_MOVE)
