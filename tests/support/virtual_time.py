@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import functools
 import selectors
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine
 from contextlib import AbstractAsyncContextManager
-from typing import Any, TypeVar
+from typing import Any, ParamSpec, TypeVar
 
 T = TypeVar("T")
 
@@ -80,3 +81,29 @@ def run_virtual(work: Coroutine[Any, Any, T], loop: VirtualLoop) -> T:
                 task.cancel()
             loop.run_until_complete(asyncio.wait(left, timeout=60.0))
         loop.close()
+
+
+P = ParamSpec("P")
+
+
+def virtual(test: Callable[P, Coroutine[Any, Any, None]]) -> Callable[P, None]:
+    """Let a test be one whose time passes by itself."""
+
+    @functools.wraps(test)
+    def run(*args: P.args, **kwargs: P.kwargs) -> None:
+        loop = VirtualLoop()
+        asyncio.set_event_loop(loop)
+        try:
+            run_virtual(test(*args, **kwargs), loop)
+        finally:
+            asyncio.set_event_loop(None)
+
+    return run
+
+
+def virtual_clock() -> VirtualClock:
+    """Return the clock of a test in virtual time."""
+    loop = asyncio.get_running_loop()
+    if not isinstance(loop, VirtualLoop):
+        raise TypeError("not in virtual time: decorate the test")
+    return VirtualClock(loop)

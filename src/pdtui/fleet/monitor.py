@@ -5,21 +5,18 @@ from __future__ import annotations
 import asyncio
 import random
 import shlex
-import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
 
 from pdtui.clock import Clock
 from pdtui.errors import AgentError, AgentLost
-from pdtui.fleet.polling import Pace, Target, closing
+from pdtui.fleet.npus import NpuBook, clock_time
+from pdtui.fleet.polling import MONITORED, SHARPENS, TELLING, Pace, Target, closing
 from pdtui.fleet.snapshot import NpuStatus
-from pdtui.readings import hccn
-from pdtui.readings.answer import Answer, Failure
+from pdtui.readings.answer import ABSENT, Answer, Failure
 from pdtui.readings.commands import QUERIES, Query, argv_of
-from pdtui.readings.judge import Ages, NodeSight, NpuReadings, Observed, judge, node_sight
-from pdtui.readings.npu_smi import Table, read_table
-from pdtui.readings.words import REMEDIES, failure_words
+from pdtui.readings.judge import Ages
+from pdtui.readings.words import REMEDIES
 from pdtui.remote.interface import NodeAgent, NodeLink
 from pdtui.remote.messages.commands import Command, Completed
 from pdtui.topology.model import Platform, Topology
@@ -28,38 +25,27 @@ from pdtui.topology.plan import Plan
 Publish = Callable[[str, tuple[NpuStatus, ...], float, str], None]
 """Node, its NPUs, when the last reading came in (wall clock), and why readings are missing."""
 
-_ASKED = (Query.VNIC, Query.LINK, Query.NET_HEALTH, Query.IP, Query.NETDETECT)
-"""What is asked of each device, most telling first; a platform asks what it has of these."""
-
-_KEEP = 20.0
-"""Seconds for which an NPU whose values did not change keeps its object, though it was read again."""
-
 _GAP = 0.1
 """Shortest time in seconds between two pictures: answers come in bursts."""
 
 _PAUSE = 1.0
 """Shortest time in seconds between two turns of one device, whatever was answered."""
 
-_MOST = 64
-"""Devices of a node; a table that lists more is not believed."""
-
 _TICK = 2.0
 """Longest pause in seconds: values age and connections come back without anybody saying so."""
 
+_ANEW = 0.001
+"""Age in seconds of a shared reading that will do when the tool is to be asked anew: none has it, but with it the
+agent asks under its lock also what is asked for the whole node."""
 
-@dataclass(slots=True)
-class _Device:
-    """What is known of one NPU."""
-
-    readings: NpuReadings
-    status: NpuStatus
+CONF = "/etc/hccn.conf"
 
 
 class NpuMonitor:
     """Polls one node; `publish` is called on the running loop whenever there is something new.
 
     Each device is asked by its own task, one call at a time, so a device that hangs delays no other. Readings
-    are stamped with our clock when they come in.
+    are stamped with our clock when they come in; what another console has just asked is taken over with its age.
     """
 
     def __init__(
@@ -73,19 +59,18 @@ class NpuMonitor:
         publish: Publish,
         pace: Pace | None = None,
         ages: Ages | None = None,
+        chance: str = "",
     ) -> None:
+        """`chance`: what the jitter is drawn from beside the node's name, so that consoles differ."""
         self._link = link
         self._node = node
         self._platform: Platform = topology.platform
-        self._inventory = range(topology.npus_per_node)
         self._clock = clock
         self._publish_to = publish
         self._pace = pace or Pace()
-        self._ages = ages or Ages(table=3.5 * self._pace.table, network=4 * self._pace.network)
-        self._ranks = {device: rank.id for rank in plan.on_node(node) for device in rank.devices}
-        self._random = random.Random(node)  # noqa: S311 - spreads load, keeps no secret
-        self._table: Observed[Table] = Observed()
-        self._devices: dict[int, _Device] = {}
+        self._random = random.Random(node + chance)  # noqa: S311 - spreads load, keeps no secret
+        ranks = {device: rank.id for rank in plan.on_node(node) for device in rank.devices}
+        self._book = NpuBook(self._platform, ranks, ages or _ages(self._pace))
         self._targets: dict[int | None, Target] = {}
         self._slots = asyncio.Semaphore(self._pace.parallel)
         self._tasks: set[asyncio.Task[None]] = set()
@@ -96,20 +81,16 @@ class NpuMonitor:
         self._running = False
         self._dirty = False
         self._refreshed = -_TICK
+        self._conf_due = 0.0
         if Query.TABLE in QUERIES[self._platform]:
-            self._targets[None] = Target(None, {Query.TABLE: 0.0})
-            for device in self._inventory:
+            self._targets[None] = self._target(None, (Query.TABLE,))
+            for device in range(topology.npus_per_node):
                 self._add(device)
 
     @property
     def addresses(self) -> Mapping[str, int]:
         """RoCE and vnic addresses of this node's NPUs, as far as they are known."""
-        found: dict[str, int] = {}
-        for device, known in self._devices.items():
-            for good in (known.readings.ip.good, known.readings.vnic.good):
-                if good is not None and good.value is not None and good.value.address:
-                    found[good.value.address] = device
-        return found
+        return self._book.addresses
 
     async def run(self) -> None:
         """Poll until cancelled; returns at once on a platform without NPUs."""
@@ -126,16 +107,24 @@ class NpuMonitor:
             await self._cancel(self._tasks)
 
     async def poll_now(self, *, hanging: bool = True) -> None:
-        """Ask everything now and return when it is answered; without a connection there is nothing to wait for.
+        """Ask what makes a verdict now and return when it is answered; without a connection nothing is waited for.
+
+        What only sharpens it is asked again where it gave a reason that stands.
 
         Without `hanging` what has just timed out is left alone: it would cost the same time again.
         """
         if not self._targets:
             return
+        reasons = [reason for npu in self._published[0] for reason in npu.reasons]
+        disputed = {reason.command for reason in reasons}
+        if any(CONF in reason.summary for reason in reasons):
+            self._conf_due = 0.0
         for target in self._targets.values():
             if target.breaker.suspect and not hanging:
                 continue
-            target.due = dict.fromkeys(target.due, 0.0)
+            for query in target.due:
+                if query in TELLING or self._command_line(query, target.device) in disputed:
+                    target.ask(query, 0.0)
             target.breaker.retry_at = 0.0
         self._begin(fresh=True)
         tasks = set(self._tasks)
@@ -168,42 +157,77 @@ class NpuMonitor:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
 
+    def _target(self, device: int | None, queries: Sequence[Query]) -> Target:
+        return Target(device, dict.fromkeys(queries, 0.0), self._pace.early)
+
+    def _command_line(self, query: Query, device: int | None) -> str:
+        return shlex.join(argv_of(query, self._platform, device))
+
+    def _interval(self, query: Query) -> float:
+        roce = self._book.sight.roce.deployed is not False
+        return self._pace.interval(query, self._platform, roce=roce)
+
     def _add(self, device: int) -> None:
-        rank = self._ranks.get(device, "")
-        verdict = judge(device, self._platform, Observed(), NpuReadings(), NodeSight(), now=0.0)
-        status = NpuStatus(device, verdict.verdict, verdict.reasons, rank=rank)
-        self._devices[device] = _Device(NpuReadings(), status)
-        queries = [query for query in _ASKED if query in QUERIES[self._platform]]
-        self._targets[device] = Target(device, dict.fromkeys(queries, 0.0))
+        self._book.add(device)
+        if queries := MONITORED[self._platform]:
+            self._targets[device] = self._target(device, queries)
 
     def _begin(self, *, fresh: bool = False) -> None:
         """Start a task for each target that has something due and is not being asked."""
-        agent = self._link.host_agent
+        agent, now = self._link.host_agent, self._clock.monotonic()
         if agent is not self._agent:
             self._agent = agent
+            self._conf_due = now + _PAUSE
             for target in self._targets.values():
-                target.due = dict.fromkeys(target.due, 0.0)
+                target.due = {
+                    query: now + self._pace.first(query, self._platform, self._random) for query in target.due
+                }
         if agent is None:
             return
         for target in self._targets.values():
-            queries = target.pick(self._clock.monotonic())
+            queries = target.pick(now)
+            if fresh:
+                queries = tuple(query for query in queries if query in target.anew)
             if queries:
                 target.asking = True
-                task = asyncio.create_task(self._ask(agent, target, queries, fresh=fresh))
-                self._tasks.add(task)
-                task.add_done_callback(self._done)
+                self._start(self._ask(agent, target, queries))
+        if now >= self._conf_due and MONITORED[self._platform]:
+            self._conf_due = now + self._pace.slow
+            self._start(self._read_conf(agent))
+
+    def _start(self, work: Coroutine[object, object, None]) -> None:
+        task = asyncio.create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._done)
 
     def _done(self, task: asyncio.Task[None]) -> None:
         self._tasks.discard(task)
         self._wake.set()
 
-    async def _ask(self, agent: NodeAgent, target: Target, queries: Sequence[Query], *, fresh: bool) -> None:
+    async def _read_conf(self, agent: NodeAgent) -> None:
+        """Read the settings that NPUs get at boot."""
+        try:
+            async with self._clock.timeout(self._pace.timeout):
+                data = await agent.read_file(CONF)
+        except (AgentLost, TimeoutError):
+            self._conf_due = self._clock.monotonic() + self._pace.modules
+            return
+        except AgentError as error:
+            answer = Answer(
+                f"cat {CONF}", stderr=f"cat: {error.message}".encode(), status=1, at=self._clock.wall()
+            )
+        else:
+            answer = Answer(f"cat {CONF}", data, at=self._clock.wall())
+        self._book.take_conf(answer)
+        self._dirty = True
+
+    async def _ask(self, agent: NodeAgent, target: Target, queries: Sequence[Query]) -> None:
         try:
             if target.device is None or target.breaker.suspect:
-                await self._call(agent, target, queries, fresh=fresh)
+                await self._call(agent, target, queries)
             else:
                 async with self._slots:
-                    await self._call(agent, target, queries, fresh=fresh)
+                    await self._call(agent, target, queries)
         except (AgentLost, TimeoutError):
             pass  # Nothing was said about the NPU; what is known of it grows old.
         finally:
@@ -211,56 +235,57 @@ class NpuMonitor:
             target.due = {query: max(at, again) for query, at in target.due.items()}
             target.asking = False
 
-    async def _call(self, agent: NodeAgent, target: Target, queries: Sequence[Query], *, fresh: bool) -> None:
+    async def _call(self, agent: NodeAgent, target: Target, queries: Sequence[Query]) -> None:
         """Ask one target its queries in turn; a time-out ends the turn.
 
         The agent keeps the time of each call; the outer limit is for an agent that has gone silent.
         """
-        commands = [self._command(query, target.device, fresh=fresh) for query in queries]
+        commands = [self._command(query, target) for query in queries]
         started = self._clock.monotonic()
+        stretch = 1 + self._random.uniform(-1, 1) * self._pace.jitter
         async with (
             self._clock.timeout(sum(command.timeout for command in commands) + 15.0),
             closing(agent.batch(commands, parallel=1)) as answers,
         ):
             try:
                 async for command, completed in answers:
-                    self._take(target, Query(command.key), _answer(completed, self._clock.wall()), started)
+                    self._take(target, Query(command.key), completed, started, stretch)
                     if target.breaker.suspect:
                         break
             except AgentError as error:
                 for command in commands:
-                    words = Answer(
-                        shlex.join(command.argv), stderr=error.message.encode(), status=1, at=self._clock.wall()
-                    )
-                    self._take(target, Query(command.key), words, started)
+                    failed = Completed(command.argv, 1, b"", error.message.encode())
+                    self._take(target, Query(command.key), failed, started, stretch)
 
-    def _command(self, query: Query, device: int | None, *, fresh: bool) -> Command:
-        shared = 0.0 if fresh else self._pace.interval(query) / 4
-        argv = argv_of(query, self._platform, device)
-        return Command(argv, timeout=self._pace.timeout, key=query, device=device, max_age=shared)
+    def _command(self, query: Query, target: Target) -> Command:
+        """Return what is sent; where it will do, what another console has just been told is taken instead."""
+        anew = query in target.anew or target.busy.get(query, 0) > 0
+        max_age = _ANEW if anew else self._interval(query) * self._pace.shared
+        argv = argv_of(query, self._platform, target.device)
+        return Command(argv, timeout=self._pace.timeout, key=query, device=target.device, max_age=max_age)
 
-    def _take(self, target: Target, query: Query, answer: Answer, started: float) -> None:
+    def _take(self, target: Target, query: Query, completed: Completed, started: float, stretch: float) -> None:
         """Read one answer, decide when to ask again, and tell."""
-        interval = self._pace.interval(query) * (1 + self._random.uniform(-1, 1) * self._pace.jitter)
-        target.due[query] = started + interval
-        if target.device is None:
-            table = read_table(answer)
-            failure = table.failure
-            if told := not self._try_again(target, query, failure):
-                self._table = self._table.then(table)
-                self._grow()
-        else:
-            known = self._devices[target.device]
-            readings, failure = _with(known.readings, query, answer)
-            if told := not self._try_again(target, query, failure):
-                known.readings = readings
+        answer = _answer(completed, self._clock.wall())
+        reading = self._book.read(query, answer)
+        failure, now = reading.failure, self._clock.monotonic()
+        interval = self._interval(query)
+        if failure is not None and failure not in ABSENT:
+            interval = min(interval, self._pace.lanes)
+        target.due[query] = (now - completed.age if completed.age else started) + interval * stretch
+        target.anew.discard(query)
+        again = self._try_again(target, query, failure)
+        if not again:
+            for device in self._book.take(target.device, query, reading):
+                self._add(device)
         if failure is Failure.TIMEOUT:
-            target.breaker.timed_out(self._clock.monotonic(), self._clock.wall())
+            target.breaker.timed_out(now, self._clock.wall())
+            target.hung = completed.argv[0]
         elif target.breaker.suspect:
             target.breaker.answered()
-            target.due = {q: at if q is query else 0.0 for q, at in target.due.items()}
-        if told:
-            self._observed_at = answer.at
+            target.due = {q: at if q is query or q not in TELLING else 0.0 for q, at in target.due.items()}
+        if not again:
+            self._observed_at = max(self._observed_at or 0.0, answer.at)
             self._dirty = True
             self._refresh_when_due()
 
@@ -277,13 +302,6 @@ class NpuMonitor:
         target.due[query] = self._clock.monotonic() + 2.0**tries
         return True
 
-    def _grow(self) -> None:
-        """Add devices that the table lists and the platform's inventory does not."""
-        table = self._table.good.value if self._table.good else None
-        for chip in table.chips if table else ():
-            if chip.device not in self._devices and len(self._devices) < _MOST:
-                self._add(chip.device)
-
     def _refresh_when_due(self) -> None:
         """Make a new picture after an answer, and now and then because values age."""
         passed = self._clock.monotonic() - self._refreshed
@@ -291,87 +309,50 @@ class NpuMonitor:
             self._refresh()
 
     def _refresh(self) -> None:
-        """Judge every NPU again and publish when something is new."""
+        """Judge again what may have changed, and publish when something is new."""
         self._dirty, self._refreshed = False, self._clock.monotonic()
-        now = self._clock.wall()
-        for device, known in self._devices.items():
-            breaker = self._targets[device].breaker
-            hanging = f"hccn_tool hangs on this NPU since {_clock_time(breaker.since)}" if breaker.hanging else ""
-            if hanging != known.readings.hanging:
-                known.readings = replace(known.readings, hanging=hanging)
-        sight = node_sight({device: known.readings for device, known in self._devices.items()})
-        statuses = tuple(self._status(device, sight, now) for device in sorted(self._devices))
-        error = self._tool_error()
+        for device, target in self._targets.items():
+            if device is not None:
+                self._book.hang(device, _hanging(target))
+        statuses = self._book.picture(self._clock.wall())
+        breaker = self._targets[None].breaker
+        error = self._book.tool_error()
+        if breaker.hanging:
+            error = f"npu-smi hangs since {clock_time(breaker.since)}; {REMEDIES[Failure.TIMEOUT]}"
         old, observed_at, old_error = self._published
         same = len(old) == len(statuses) and all(a is b for a, b in zip(old, statuses, strict=True))
         if self._observed_at is None or (same and observed_at == self._observed_at and error == old_error):
             return
+        self._sharpen(old, statuses)
         self._published = (statuses, self._observed_at, error)
         self._publish_to(self._node, statuses, self._observed_at, error)
 
-    def _status(self, device: int, sight: NodeSight, now: float) -> NpuStatus:
-        known = self._devices[device]
-        readings = known.readings
-        result = judge(device, self._platform, self._table, readings, sight, now=now, ages=self._ages)
-        table = self._table.good.value if self._table.good else None
-        chip = table.of(device) if table else None
-        link, health, vnic = (
-            observed.good.value if observed.good else None
-            for observed in (readings.link, readings.net_health, readings.vnic)
-        )
-        status = NpuStatus(
-            id=device,
-            verdict=result.verdict,
-            reasons=result.reasons,
-            link=link.status if isinstance(link, hccn.Link) else None,
-            net_health=health.word if isinstance(health, hccn.NetHealth) else None,
-            vnic=vnic.status if isinstance(vnic, hccn.Vnic) else None,
-            health=chip.health if chip else None,
-            hbm_used_mb=chip.hbm_mb[0] if chip and chip.hbm_mb else None,
-            hbm_total_mb=chip.hbm_mb[1] if chip and chip.hbm_mb else None,
-            temperature_c=chip.temperature_c if chip else None,
-            utilization=chip.utilization if chip else None,
-            power_w=chip.power_w if chip else None,
-            observed_at=result.oldest,
-            rank=self._ranks.get(device, ""),
-            processes=tuple((p.pid, p.name, p.memory_mb) for p in table.processes if p.device == device)
-            if table
-            else (),
-        )
-        if not _as_before(known.status, status):
-            known.status = status
-        return known.status
+    def _sharpen(self, old: Sequence[NpuStatus], new: Sequence[NpuStatus]) -> None:
+        """Ask at once what narrows down a reason that has come up."""
+        before = {npu.id: npu for npu in old}
+        for npu in new:
+            known = before.get(npu.id)
+            if known is npu or npu.id not in self._targets:
+                continue
+            ids = {reason.id for reason in known.reasons} if known is not None else set()
+            for reason in npu.reasons:
+                for query in SHARPENS.get(reason.id, ()) if reason.id not in ids else ():
+                    self._targets[npu.id].ask(query, self._clock.monotonic() + _PAUSE)
 
-    def _tool_error(self) -> str:
-        """Return why readings are missing on the whole node, with what to do, or nothing."""
-        breaker = self._targets[None].breaker
-        if breaker.hanging:
-            return f"npu-smi hangs since {_clock_time(breaker.since)}; {REMEDIES[Failure.TIMEOUT]}"
-        table = self._table.latest
-        if table is not None and table.failure is not None and table.failure is not Failure.BUSY:
-            return _sentence("npu-smi", failure_words(table), table.failure)
-        failed = [
-            latest
-            for known in self._devices.values()
-            for observed in (known.readings.link, known.readings.vnic)
-            if (latest := observed.latest) is not None
-            and latest.failure in (Failure.ENVIRONMENT, Failure.PERMISSION, Failure.DRIVER)
-        ]
-        if failed and len(failed) * 2 >= len(self._devices) and failed[0].failure is not None:
-            return _sentence("hccn_tool", failure_words(failed[0]), failed[0].failure)
+
+def _hanging(target: Target) -> str:
+    """Return why a device is not asked for now, or nothing."""
+    if not target.breaker.hanging:
         return ""
+    return f"{target.hung} hangs on this NPU since {clock_time(target.breaker.since)}"
 
 
-def _sentence(tool: str, words: str, failure: Failure) -> str:
-    remedy = REMEDIES.get(failure, "")
-    return f"{tool}: {words}; {remedy}" if remedy else f"{tool}: {words}"
+def _ages(pace: Pace) -> Ages:
+    """Return how old values may be when three polls in a row may fail."""
+    return Ages(3.5 * pace.table, 3.5 * pace.network, 3.5 * pace.second, 3.5 * pace.slow)
 
 
-def _clock_time(wall: float) -> str:
-    return time.strftime("%H:%M:%S", time.localtime(wall))
-
-
-def _answer(completed: Completed, at: float) -> Answer:
+def _answer(completed: Completed, now: float) -> Answer:
     return Answer(
         shlex.join(completed.argv),
         completed.stdout,
@@ -380,38 +361,5 @@ def _answer(completed: Completed, at: float) -> Answer:
         timed_out=completed.timed_out,
         truncated=completed.truncated,
         error=completed.error,
-        at=at,
+        at=now - completed.age,
     )
-
-
-def _with(old: NpuReadings, query: Query, answer: Answer) -> tuple[NpuReadings, Failure | None]:
-    """Return a device's readings with one more answer, and why that answer is none."""
-    match query:
-        case Query.LINK:
-            link = hccn.read_link(answer)
-            return replace(old, link=old.link.then(link)), link.failure
-        case Query.NET_HEALTH:
-            health = hccn.read_net_health(answer)
-            return replace(old, net_health=old.net_health.then(health)), health.failure
-        case Query.VNIC:
-            vnic = hccn.read_vnic(answer)
-            return replace(old, vnic=old.vnic.then(vnic)), vnic.failure
-        case Query.IP:
-            address = hccn.read_ip(answer)
-            return replace(old, ip=old.ip.then(address)), address.failure
-        case Query.NETDETECT:
-            detect = hccn.read_netdetect(answer)
-            return replace(old, netdetect=old.netdetect.then(detect)), detect.failure
-        case _:
-            raise ValueError(f"{query} is not monitored")
-
-
-def _as_before(old: NpuStatus, new: NpuStatus) -> bool:
-    """Return whether an NPU may keep its object: equal but for times, and those not much newer."""
-    if (new.observed_at or 0.0) - (old.observed_at or 0.0) > _KEEP or len(old.reasons) != len(new.reasons):
-        return False
-    reasons = tuple(
-        replace(mine, observed_at=theirs.observed_at)
-        for mine, theirs in zip(new.reasons, old.reasons, strict=True)
-    )
-    return old == replace(new, observed_at=old.observed_at, reasons=reasons)

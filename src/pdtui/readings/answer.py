@@ -42,6 +42,10 @@ class Failure(StrEnum):
     UNREADABLE = "unreadable"
 
 
+ABSENT = (Failure.NOT_CONFIGURED, Failure.UNSUPPORTED)
+"""The tool says that what was asked for is not there, which is an answer of its own."""
+
+
 @dataclass(frozen=True, slots=True)
 class Answer:
     """One command that has ended, as the node saw it."""
@@ -145,6 +149,8 @@ def failure_of(answer: Answer) -> Failure | None:
     """
     if answer.timed_out or answer.status in (124, 137):
         return Failure.TIMEOUT
+    if answer.status is None and answer.error.endswith("in use by another console"):
+        return Failure.BUSY
     if answer.status is None:
         return Failure.PERMISSION if "permission" in answer.error.lower() else Failure.ENVIRONMENT
     text = _NOISE.sub("", answer.text)

@@ -1020,10 +1020,11 @@ def shared_reading(path, max_age):
     """Return a reading of another console that is not older than `max_age` seconds, or None."""
     kept = load_json(path)
     try:
-        if kept["boot_id"] != BOOT or not 0 <= time.monotonic() - kept["at"] <= max_age:
+        age = time.monotonic() - kept["at"]
+        if kept["boot_id"] != BOOT or not 0 <= age <= max_age:
             return None
         blobs = {name: base64.b64decode(text) for name, text in kept["blobs"].items()}
-        return kept["result"], blobs
+        return dict(kept["result"], age=age), blobs
     except (KeyError, TypeError, ValueError, AttributeError):
         return None
 
@@ -1055,7 +1056,7 @@ def run_for_device(job, state, command):
         if kept is not None:
             return kept
         result, blobs = run_command(*arguments)
-        if age and not job.cancelled and not result["timed_out"]:
+        if age and not job.cancelled:
             share_reading(reading, result, blobs)
         return result, blobs
     finally:

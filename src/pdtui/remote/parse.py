@@ -85,6 +85,7 @@ def completed(command: Command, raw: Json, blobs: Mapping[str, bytes]) -> Comple
         error=text(raw.get("error")),
         started=real(raw.get("started")),
         seconds=real(raw.get("seconds")),
+        age=max(0.0, real(raw.get("age"))),
     )
 
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import TypeVar
 
-from pdtui.readings.answer import Failure, Reading
+from pdtui.readings.answer import ABSENT, Failure, Reading
 from pdtui.readings.reasons import kind_of
 from pdtui.readings.verdict import SEVERITY, Verdict
 from pdtui.readings.words import REMEDIES, failure_words
@@ -66,7 +66,7 @@ def assess_failure(name: str, reading: Reading[T]) -> Assessment:
     """Return what a reading without a value says, `name` being what was asked; never good, never bad."""
     failure = reading.failure or Failure.UNREADABLE
     words = f"{name}: {failure_words(reading)}"
-    if failure in (Failure.UNSUPPORTED, Failure.NOT_CONFIGURED):
+    if failure in ABSENT:
         return Assessment(Verdict.NA, words)
     kind = kind_of("no-answer")
     return Assessment(

@@ -10,7 +10,7 @@ from __future__ import annotations
 from pdtui.readings.judge.case import Case, Judgement
 from pdtui.readings.judge.chip import judge_chip, judge_memory
 from pdtui.readings.judge.hccs import judge_lanes, judge_pod, judge_vnic
-from pdtui.readings.judge.history import Ages, NpuReadings, Observed
+from pdtui.readings.judge.history import Ages, NpuReadings, Observed, read_answer
 from pdtui.readings.judge.node import NodeSight, RocePlane, node_sight, roce_plane
 from pdtui.readings.judge.roce import judge_roce, judge_tls
 from pdtui.readings.npu_smi import Table
@@ -25,6 +25,7 @@ __all__ = [
     "RocePlane",
     "judge",
     "node_sight",
+    "read_answer",
     "roce_plane",
 ]
 
@@ -42,7 +43,7 @@ def judge(
     """Return the verdict on one NPU at wall time `now`."""
     case = Case(device, platform, now, ages or Ages())
     if readings.hanging:
-        case.find("tool-hangs", readings.hanging, None)
+        case.find("tool-hangs", readings.hanging, readings.late)
     judge_chip(case, table)
     judge_memory(case, readings)
     if platform == "a3":

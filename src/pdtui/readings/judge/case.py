@@ -56,13 +56,14 @@ class Case:
         """Take a reason of a kind, in this NPU's words."""
         self.add(finding(reason_id, summary, self.place, raw=raw), reading)
 
-    def current(self, name: str, observed: Observed[T], max_age: float) -> T | None:
+    def current(self, name: str, observed: Observed[T], max_age: float, *, setting: bool = False) -> T | None:
         """Return a value without which the NPU cannot be called healthy; when there is none, the reason is noted.
 
-        A busy tool leaves the last value standing while it is fresh; every other failure does not.
+        A busy tool leaves the last value standing while it is fresh; every other failure does not. The age of a
+        setting, which is asked rarely, makes no picture old.
         """
         latest, good = observed.latest, observed.good
-        if resting := good or latest:
+        if (resting := good or latest) and not setting:
             self._times.append(resting.at)
         slug = name.replace(" ", "-")
         if latest is None:

@@ -6,13 +6,14 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Generic, TypeVar
 
-from pdtui.readings.answer import Answer, Failure, Reading
+from pdtui.readings.answer import ABSENT, Answer, Failure, Reading
 from pdtui.readings.commands import Query
 from pdtui.readings.hccn import counters, lldp, network, optical, tls
 from pdtui.readings.judge.counters import Step, growth
 from pdtui.readings.npu_smi_blocks import Card
 from pdtui.readings.npu_smi_identity import Hccs, Spod, read_hccs, read_spod
 from pdtui.readings.npu_smi_values import Ecc, read_ecc
+from pdtui.topology.model import Platform
 
 T = TypeVar("T")
 
@@ -46,12 +47,9 @@ class Observed(Generic[T]):
         return self.good.value if self.good is not None else None
 
 
-_ABSENT = (Failure.NOT_CONFIGURED, Failure.UNSUPPORTED)
-
-
 def absent(observed: Observed[T]) -> bool:
     """Return whether the tool says that this is not there."""
-    return observed.latest is not None and observed.latest.failure in _ABSENT
+    return observed.latest is not None and observed.latest.failure in ABSENT
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,9 +57,16 @@ class Ages:
     """How old a value may be and still count, in seconds."""
 
     table: float = 55.0
-    network: float = 210.0
+    network: float = 105.0
+    """Of the port of the plane that decides: RoCE on A2, vnic on A3."""
+    second: float = 210.0
+    """Of RoCE on A3."""
     slow: float = 5400.0
     """Of what is asked every few minutes or more rarely, and is not needed for a good verdict."""
+
+    def roce(self, platform: Platform) -> float:
+        """Return how old what is known of a RoCE port may be."""
+        return self.second if platform == "a3" else self.network
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,13 +89,19 @@ class NpuReadings:
     hanging: str = field(default="", kw_only=True)
     """Why this device is not asked for now: the tool hangs on it."""
 
-    def then(self, query: Query, answer: Answer) -> tuple[NpuReadings, Failure | None]:
-        """Return the readings with one more answer, and why that answer is none. Raises KeyError for others."""
-        name, read = _READERS[query]
-        reading = read(answer)
+    def then(self, query: Query, reading: Reading[Any]) -> NpuReadings:
+        """Return the readings with one more. Raises KeyError for a query that is not judged."""
+        name, _ = _READERS[query]
         observed: Observed[Any] = getattr(self, name)
         changes: dict[str, Any] = {name: observed.then(reading)}
-        return replace(self, **changes), reading.failure
+        return replace(self, **changes)
+
+    @property
+    def late(self) -> Reading[Any] | None:
+        """The newest answer that did not come in time."""
+        found = [getattr(self, name).latest for name, _ in _READERS.values()]
+        late = [latest for latest in found if latest is not None and latest.failure is Failure.TIMEOUT]
+        return max(late, key=lambda latest: latest.at, default=None)
 
 
 _READERS: Mapping[Query, tuple[str, Callable[[Answer], Reading[Any]]]] = {
@@ -108,3 +119,8 @@ _READERS: Mapping[Query, tuple[str, Callable[[Answer], Reading[Any]]]] = {
     Query.HCCS: ("hccs", read_hccs),
     Query.SPOD: ("spod", read_spod),
 }
+
+
+def read_answer(query: Query, answer: Answer) -> Reading[Any]:
+    """Read the answer to a query about one device. Raises KeyError for a query that is not judged."""
+    return _READERS[query][1](answer)

@@ -44,7 +44,7 @@ def judge_roce(case: Case, readings: NpuReadings, node: NodeSight) -> None:
     plane = node.roce
     if plane.deployed is False or (case.platform == "a3" and absent(readings.link)):
         return
-    link = case.current("link", readings.link, case.ages.network)
+    link = case.current("link", readings.link, case.ages.roce(case.platform))
     if link is not None:
         case.add(link_in_plane(link, case.platform, plane, case.place), readings.link.good)
     up = link is not None and link.status == "UP"
@@ -58,7 +58,7 @@ def judge_roce(case: Case, readings: NpuReadings, node: NodeSight) -> None:
 
 
 def _judge_net_health(case: Case, readings: NpuReadings, *, up: bool) -> None:
-    health = case.current("net health", readings.net_health, case.ages.network)
+    health = case.current("net health", readings.net_health, case.ages.roce(case.platform))
     if health is None or not up:
         return
     netdetect, word = case.known(readings.netdetect), health.word.lower()
@@ -129,7 +129,11 @@ def _judge_address(case: Case, readings: NpuReadings, node: NodeSight) -> None:
         elif node.roce.any_address:
             case.find("address-missing", "no RoCE address, though other NPUs have one", latest)
         return
-    running = case.known(readings.ip)
+    running = (
+        case.current("ip", readings.ip, case.ages.slow, setting=True)
+        if case.platform == "a2"
+        else case.known(readings.ip)
+    )
     if running is None or not written or by_dhcp:
         return
     if written not in (running.address, *(address for address, _ in running.more)):

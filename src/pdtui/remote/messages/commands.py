@@ -87,6 +87,8 @@ class Completed:
     started: float = 0.0
     """Node's wall clock, seconds since the epoch."""
     seconds: float = 0.0
+    age: float = 0.0
+    """Seconds since it ended; more than 0 for a shared reading that another console had asked for."""
 
 
 @dataclass(frozen=True, slots=True)
