@@ -120,3 +120,12 @@ def test_what_cannot_be_read_is_said_and_what_can_is_listed() -> None:
     listed = CliRunner().invoke(command, ["--list"], standalone_mode=False).stdout
     for line in ("hccn_tool -i N -link -g ", "npu-smi info -t ecc ", "cat /etc/hccn.conf "):
         assert line in listed
+
+
+def test_npu_smi_counts_cards_of_two_chips_on_a3() -> None:
+    for chip, name in ((0, "dev0"), (1, "dev1")):
+        line = f"npu-smi info -t spod-info -i 0 -c {chip}"
+        found, _ = read(line, text=sample(f"npu_smi_spod_info_{name}.a3.txt"))
+        assert found["verdict"] == "healthy", line
+    found, _ = read("npu-smi info -t spod-info -i 0 -c 0", text=sample("npu_smi_spod_info_dev1.a3.txt"))
+    assert found["reason"]["summary"] == "the SDID is of NPU 1"

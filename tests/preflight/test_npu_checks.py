@@ -470,6 +470,8 @@ def test_a_process_that_is_not_ours_is_named_with_what_to_do() -> None:
     assert [row.split()[1] for row in rows] == ["2", "0", "2", "2"], "only what is about NPU 4, with its processes"
     nodes.held("node1", process(4711, rank="other:decode/3"))
     assert "rank decode/3 of cluster other" in nodes.bad("hbm")["node1/4"][1]
+    (found,) = [result for result in nodes.run("hbm") if result.outcome is FAIL]
+    assert found.remedy == "stop it with the file of other, or leave this NPU out of this file"
     nodes.plan = replace(nodes.plan, ranks=())
     assert nodes.bad("hbm")["node1/4"][0] is WARN, "no rank is to run there"
 

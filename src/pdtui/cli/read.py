@@ -101,13 +101,22 @@ def _assess(
 ) -> Assessment | None:
     if platform == "a5" or isinstance(reading.value, _NOT_JUDGED) or _is_card(reading.value):
         return None
-    found: list[Assessment] = []
     platforms: tuple[Generation, ...] = ("a2", "a3") if platform is None else (platform,)
-    for one in platforms:
-        place = place_of(device, one) if device is not None else Place()
-        found.append(assess_reading(asked.kind.name, reading, one, place))
+    found = [assess_reading(asked.kind.name, reading, one, _place(asked, device, one)) for one in platforms]
     judged = [one for one in found if one.verdict is not Verdict.NA] or found
     return judged[0] if len({one.verdict for one in judged}) == 1 else None
+
+
+def _place(asked: Asked, device: int | None, platform: Generation) -> Place:
+    """Return the ids of what was asked; npu-smi counts cards, which have two chips on A3."""
+    if device is None:
+        return Place()
+    if not asked.by_card:
+        return place_of(device, platform)
+    chip = asked.chip if platform == "a3" else asked.chip or 0
+    if chip is None:
+        return Place(npu=str(device))
+    return Place(str(2 * device + chip if platform == "a3" else device), str(device), str(chip))
 
 
 _NOT_JUDGED = (a5.Grid, a5.Grids, a5.PortLinkStat, a5.UbConnect, a5.Fields)

@@ -56,6 +56,10 @@ class Asked:
     """The ids that the command names: one, those of a loop, or none."""
     looped: bool
     """The command asks several devices one after the other."""
+    by_card: bool = False
+    """The ids are npu-smi's, which are those of cards."""
+    chip: int | None = None
+    """The chip of the card that is asked."""
 
 
 def kinds() -> tuple[Kind, ...]:
@@ -173,8 +177,12 @@ def find(line: str, platform: Generation | None = None) -> Asked:
         if tool not in ("hccn_tool", "npu-smi"):
             continue
         arguments = _arguments(words, index)
-        kind = _hccn(arguments, platform) if tool == "hccn_tool" else _npu_smi(arguments)
-        return Asked(kind, *_devices(arguments, words))
+        ids, looped = _devices(arguments, words)
+        if tool == "hccn_tool":
+            return Asked(_hccn(arguments, platform), ids, looped)
+        chips = [after for option, after in pairwise(arguments) if option == "-c" and after.isdecimal()]
+        chip = int(chips[0]) if chips and len(chips[0]) < 5 else None
+        return Asked(_npu_smi(arguments), ids, looped, by_card=True, chip=chip)
     if (kind_of_file := _file(words)) is not None:
         return Asked(kind_of_file, (), looped=False)
     commands = ("hccn_tool", "npu-smi", "cat")

@@ -214,8 +214,11 @@ class _Node:
             words = f"{_gb(used)} used by {who}; whose it is, is not known"
             return _Told(Finding(Outcome.UNKNOWN, words, where), "unknown", used, who)
         more = f" and {len(strangers) - 1} more" if len(strangers) > 1 else ""
-        who = _named(worst, self.holders.processes.get(worst.pid))
-        remedy = f"{where}; stop it where it was started, or leave this NPU out of the file"
+        info = self.holders.processes.get(worst.pid)
+        who = _named(worst, info)
+        other = info.rank.partition(":")[0] if info is not None else ""
+        stop = f"stop it with the file of {other}" if other else f"{where}; stop it where it was started"
+        remedy = f"{stop}, or leave this NPU out of this file"
         words = f"{_gb(used)} used by {who}{more}, not started here"
         return _Told(Finding(Outcome.FAIL, words, remedy), "stranger", used, who)
 
