@@ -27,7 +27,7 @@ WELL = "well"
 """The scene without faults, in which every check passes."""
 
 MAIN = "main"
-"""The scene in which most faults are set at once."""
+"""The scene of its subject in which most faults are set at once: `npus`, `roce`, `places`, `links`."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from tests.preflight.rows import MAIN, Row, hangs
+from tests.preflight.rows import Row, hangs
 
 ROWS = (
     Row("ssh", "bad", ("sshd-kill node3",), "node3", ("refused",), scene="unreachable"),
     Row("ping", "bad", ("vnic node2/2 DOWN",), "node2/2", ("none of 3 packets",)),
     Row("ping", "unknown", ("garble node3/2 hccn_tool hccs_ping",), "node3", ("cannot be read",)),
-    hangs("ping", "node4", "hang node4/2 hccn_tool hccs_ping", "no answer from hccn_tool", scene=MAIN),
+    hangs("ping", "node4", "hang node4/2 hccn_tool hccs_ping", "no answer from hccn_tool"),
 )
 
 EXCEPT = {

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from pdtui.fleet.preflight.check import registered
 from pdtui.fleet.preflight.checks import load
 from tests.preflight import rows_links, rows_npus, rows_places, rows_roce
-from tests.preflight.rows import WELL, Row
+from tests.preflight.rows import MAIN, WELL, Row
 
 load()
 
@@ -33,7 +35,11 @@ PENDING = frozenset(
 
 ROWS: tuple[Row, ...] = (
     *(Row(one.id, "pass", scene=WELL) for one in registered() if one.id not in PENDING),
-    *(row for part in PARTS for row in part.ROWS),
+    *(
+        replace(row, scene=part.__name__.rpartition("_")[2]) if row.scene == MAIN else row
+        for part in PARTS
+        for row in part.ROWS
+    ),
 )
 
 EXCEPT: dict[tuple[str, str], str] = {key: why for part in PARTS for key, why in part.EXCEPT.items()}
