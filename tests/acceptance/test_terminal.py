@@ -53,7 +53,7 @@ def test_operator_sees_a_fault_and_puts_it_right(cluster: Served, tmp_path: Path
 
         cluster.fault("link node3/9 down")
         try:
-            terminal.until("node3 NPU 9", within=30.0)
+            terminal.until("node3 NPU 9", within=75.0)
         finally:
             cluster.fault("link node3/9 up")
         leave(terminal)

@@ -110,7 +110,7 @@ async def test_a_link_set_down_shows_within_one_poll_and_alone(platform: Platfor
     async with running(platform) as bench:
         await bench.later(7)
         bench.tools.link[5] = "DOWN"
-        await bench.later(70 if platform == "a3" else 35)
+        await bench.later(35)
         assert bench.board.verdicts()[Verdict.FAILED] == [5]
         npu = bench.board.npus[5]
         assert npu.link == "DOWN"

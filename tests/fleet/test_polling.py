@@ -37,7 +37,7 @@ def test_a_target_is_asked_one_thing_at_a_time_while_it_is_suspect() -> None:
 
 
 def test_the_pace_goes_by_cost() -> None:
-    pace = Pace(table=1, network=2, second=2, slow=3)
+    pace = Pace(table=1, network=2, probe=4, slow=3)
     assert [pace.interval(q) for q in (Query.TABLE, Query.LINK, Query.VNIC, Query.IP)] == [1, 2, 2, 3]
 
 

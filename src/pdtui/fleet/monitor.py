@@ -165,7 +165,7 @@ class NpuMonitor:
 
     def _interval(self, query: Query) -> float:
         roce = self._book.sight.roce.deployed is not False
-        return self._pace.interval(query, self._platform, roce=roce)
+        return self._pace.interval(query, roce=roce)
 
     def _add(self, device: int) -> None:
         self._book.add(device)
@@ -179,9 +179,7 @@ class NpuMonitor:
             self._agent = agent
             self._conf_due = now + _PAUSE
             for target in self._targets.values():
-                target.due = {
-                    query: now + self._pace.first(query, self._platform, self._random) for query in target.due
-                }
+                target.due = {query: now + self._pace.first(query, self._random) for query in target.due}
         if agent is None:
             return
         for target in self._targets.values():
@@ -349,7 +347,7 @@ def _hanging(target: Target) -> str:
 
 def _ages(pace: Pace) -> Ages:
     """Return how old values may be when three polls in a row may fail."""
-    return Ages(3.5 * pace.table, 3.5 * pace.network, 3.5 * pace.second, 3.5 * pace.slow)
+    return Ages(3.5 * pace.table, 3.5 * pace.network, 3.5 * pace.probe, 3.5 * pace.slow)
 
 
 def _answer(completed: Completed, now: float) -> Answer:

@@ -39,10 +39,9 @@ MONITORED: Mapping[Platform, tuple[Query, ...]] = {
 TELLING = frozenset((Query.TABLE, Query.VNIC, Query.LINK, Query.NET_HEALTH, Query.IP))
 """What makes a verdict: asked first where a node comes back, and when somebody asks for all of it now."""
 
-_COUNTERS = frozenset((Query.LINK_STAT, Query.STAT))
-_MODULES = frozenset((Query.OPTICAL, Query.ECC))
-_PORTS = frozenset((Query.LINK, Query.NET_HEALTH, Query.VNIC))
-_OF_ROCE = frozenset((Query.LINK, Query.NET_HEALTH, Query.NETDETECT, *_COUNTERS, Query.OPTICAL, Query.LLDP))
+_OF_ROCE = frozenset(
+    (Query.LINK, Query.NET_HEALTH, Query.NETDETECT, Query.LINK_STAT, Query.STAT, Query.OPTICAL, Query.LLDP)
+)
 
 SHARPENS: Mapping[str, tuple[Query, ...]] = {
     "link-down": (Query.LINK_STAT, Query.OPTICAL),
@@ -65,9 +64,9 @@ class Pace:
 
     table: float = 15.0
     network: float = 30.0
-    """The port of the plane that decides: RoCE on A2, vnic on A3."""
-    second: float = 60.0
-    """RoCE on A3, beside the vnic."""
+    """The ports: RoCE link and vnic."""
+    probe: float = 60.0
+    """The device's own probe of the network, which fails after a link anyway."""
     counters: float = 180.0
     lanes: float = 300.0
     modules: float = 600.0
@@ -87,32 +86,35 @@ class Pace:
     busy_tries: int = 3
     """Further tries before a busy tool is reported."""
 
-    def interval(self, query: Query, platform: Platform = "a2", *, roce: bool = True) -> float:
+    def interval(self, query: Query, *, roce: bool = True) -> float:
         """Return how long an answer to a query is good for; `roce`: the node's RoCE plane is in use."""
         if query is Query.TABLE:
             return self.table
         if not roce and query in _OF_ROCE:
             return self.slow
-        if query in _PORTS:
-            return self.second if platform == "a3" and query is not Query.VNIC else self.network
-        if query in _COUNTERS:
-            return self.counters
-        if query is Query.HCCS:
-            return self.lanes
-        return self.modules if query in _MODULES else self.slow
+        return {
+            Query.VNIC: self.network,
+            Query.LINK: self.network,
+            Query.NET_HEALTH: self.probe,
+            Query.LINK_STAT: self.counters,
+            Query.STAT: self.counters,
+            Query.HCCS: self.lanes,
+            Query.OPTICAL: self.modules,
+            Query.ECC: self.modules,
+        }.get(query, self.slow)
 
-    def first(self, query: Query, platform: Platform, chance: random.Random) -> float:
+    def first(self, query: Query, chance: random.Random) -> float:
         """Return how many seconds after a node came back a query is due: at once, or when those have answers."""
         if query in TELLING:
             return 0.0
-        return min(60.0, self.interval(query, platform) / 10) * chance.uniform(0.5, 1.0)
+        return min(60.0, self.interval(query) / 10) * chance.uniform(0.5, 1.0)
 
 
 def calls_per_minute(pace: Pace, platform: Platform, devices: int, *, roce: bool = True) -> dict[Query, float]:
     """Return how often a node's tools are called in steady state, by query, whatever the number of consoles."""
-    found = {Query.TABLE: 60.0 / pace.interval(Query.TABLE, platform)} if platform != "cpu" else {}
+    found = {Query.TABLE: 60.0 / pace.table} if platform != "cpu" else {}
     for query in MONITORED[platform]:
-        found[query] = devices * 60.0 / pace.interval(query, platform, roce=roce)
+        found[query] = devices * 60.0 / pace.interval(query, roce=roce)
     return found
 
 

@@ -13,7 +13,6 @@ from pdtui.readings.judge.counters import Step, growth
 from pdtui.readings.npu_smi_blocks import Card
 from pdtui.readings.npu_smi_identity import Hccs, Spod, read_hccs, read_spod
 from pdtui.readings.npu_smi_values import Ecc, read_ecc
-from pdtui.topology.model import Platform
 
 T = TypeVar("T")
 
@@ -58,15 +57,11 @@ class Ages:
 
     table: float = 55.0
     network: float = 105.0
-    """Of the port of the plane that decides: RoCE on A2, vnic on A3."""
-    second: float = 210.0
-    """Of RoCE on A3."""
+    """Of the ports: RoCE link and vnic."""
+    probe: float = 210.0
+    """Of the device's own probe of the network."""
     slow: float = 5400.0
     """Of what is asked every few minutes or more rarely, and is not needed for a good verdict."""
-
-    def roce(self, platform: Platform) -> float:
-        """Return how old what is known of a RoCE port may be."""
-        return self.second if platform == "a3" else self.network
 
 
 @dataclass(frozen=True, slots=True)

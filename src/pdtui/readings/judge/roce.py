@@ -44,7 +44,7 @@ def judge_roce(case: Case, readings: NpuReadings, node: NodeSight) -> None:
     plane = node.roce
     if plane.deployed is False or (case.platform == "a3" and absent(readings.link)):
         return
-    link = case.current("link", readings.link, case.ages.roce(case.platform))
+    link = case.current("link", readings.link, case.ages.network)
     if link is not None:
         case.add(link_in_plane(link, case.platform, plane, case.place), readings.link.good)
     up = link is not None and link.status == "UP"
@@ -58,7 +58,7 @@ def judge_roce(case: Case, readings: NpuReadings, node: NodeSight) -> None:
 
 
 def _judge_net_health(case: Case, readings: NpuReadings, *, up: bool) -> None:
-    health = case.current("net health", readings.net_health, case.ages.roce(case.platform))
+    health = case.current("net health", readings.net_health, case.ages.probe)
     if health is None or not up:
         return
     netdetect, word = case.known(readings.netdetect), health.word.lower()
