@@ -2,9 +2,79 @@
 
 from __future__ import annotations
 
-from tests.preflight.rows import Row
+from tests.preflight.rows import Row, hangs
 
-ROWS: tuple[Row, ...] = ()
+LOGIN = "login"
+"""The scene in which a shell of node2 waits: everything that is looked at in the environment of ranks hangs."""
 
-EXCEPT: dict[tuple[str, str], str] = {}
+HANG = "hang-login node2"
+
+IN_ENVIRONMENT = (
+    "shm",
+    "devices",
+    "nic",
+    "host-ip",
+    "proxy-env",
+    "disk",
+    "ulimit",
+    "ephemeral-ports",
+)
+
+ROWS: tuple[Row, ...] = (
+    Row("container", "bad", ("container node2 stop",), "node2", ("is not running", "exited"), "no-container"),
+    Row("host-network", "bad", ("network node2 bridge",), "node2", ("network bridge",)),
+    Row("host-network", "unknown", ("engine-garble node3",), "node3", ("cannot be read",)),
+    hangs("host-network", "node4", "engine-hang node4", "docker"),
+    Row("shm", "bad", ("shm node2 64m",), "node2", ("64 MB",)),
+    Row("devices", "bad", ("device node2 davinci3 off",), "node2", ("davinci3",)),
+    Row("ports", "bad", ("listen node2 7101",), "d/1", ("7101", "not started here")),
+    Row("reach", "bad", ("unreachable node2 node1",), "node2 -> node1", ("no answer",), "reach"),
+    Row("model", "bad", ("model node2 shard",), "node2", ("1 of 24 weight files", "missing")),
+    hangs("model", "node4", "model node4 hang"),
+    Row("cann", "bad", ("version node2 cann 8.5.1",), "node2", ("8.5.1", "9.0.0")),
+    Row("cann", "unknown", ("version node3 cann garble",), "node3", ("says no version",)),
+    hangs("cann", "node4", "version node4 cann hang"),
+    Row("vllm", "bad", ("version node2 vllm 0.21.0",), "", ("node2 has 0.21.0", "node1 has 0.22.1")),
+    Row("vllm", "unknown", ("version node3 vllm garble",), "node3", ("cannot be read",)),
+    hangs("vllm", "node4", "version node4 vllm hang"),
+    Row("vllm-ascend", "bad", ("version node2 vllm-ascend 0.20.2rc1",), "node2", ("0.20.2rc1", "0.22.1rc1")),
+    Row("vllm-ascend", "unknown", ("version node3 vllm-ascend garble",), "node3", ("cannot be read",)),
+    hangs("vllm-ascend", "node4", "version node4 vllm hang"),
+    Row(
+        "mooncake",
+        "bad",
+        ("version node2 mooncake 0.3.7.post2",),
+        "",
+        ("node2 has 0.3.7.post2", "node1 has 0.3.9"),
+    ),
+    Row("mooncake", "unknown", ("version node3 mooncake garble",), "node3", ("cannot be read",)),
+    hangs("mooncake", "node4", "version node4 vllm hang"),
+    Row(
+        "mooncake-import", "bad", ("no-mooncake node2 broken",), "node2", ("libascend_transport_mem.so",), "import"
+    ),
+    hangs("mooncake-import", "node4", "no-mooncake node4 hang", scene="import"),
+    Row("proxy-env", "bad", ("proxy-env node2 http://me:secret@corp:3128",), "node2", ("http://***@corp:3128",)),
+    Row("disk", "bad", ("disk node2 200",), "node2", ("200 MB",)),
+    Row("ulimit", "bad", ("ulimit node2 1024",), "node2", ("1024",)),
+    Row("ephemeral-ports", "bad", ("ephemeral node2 7000-61000",), "node2", ("7100-7103", "7000-61000")),
+    Row("ephemeral-ports", "unknown", ("ephemeral node3 garble",), "node3", ("cannot be read",)),
+    *(hangs(check, "node2", HANG, scene=LOGIN) for check in IN_ENVIRONMENT),
+)
+
+_READ = "the script reads it from the kernel: it is there, or the whole script gives no answer"
+_FOUND = "what is there can be read, or it is not there, which is a failure"
+
+EXCEPT: dict[tuple[str, str], str] = {
+    ("container", "unknown"): "its agent answers, or it does not: that is a failure",
+    ("container", "hang"): "an engine that hangs does not stop a container: see host-network",
+    ("nic", "bad"): "the simulated nodes share one interface",
+    ("host-ip", "bad"): "the file's own address stands after whatever ~/.bashrc exports",
+    ("ports", "unknown"): "the agent reads them from the kernel",
+    ("ports", "hang"): "the agent reads them from the kernel",
+    ("reach", "unknown"): "each connection comes to something, or the node gives no answer at all",
+    ("reach", "hang"): "each connection has a time-out of its own",
+    ("model", "unknown"): _FOUND,
+    ("mooncake-import", "unknown"): "an import succeeds, fails or hangs",
+    **{(check, "unknown"): _READ for check in IN_ENVIRONMENT if check != "ephemeral-ports"},
+}
 """What cannot be shown here, and why."""

@@ -330,6 +330,10 @@ def test_planned_ports_that_any_connection_may_take_are_to_be_reserved_with_thos
     assert "net.ipv4.ip_local_reserved_ports=36000-36015,50000,60000-60016 " in found.remedy
     nodes.part("ports").update(reserved="36000-36015,60000-60016")
     assert not nodes.bad("ephemeral-ports")
+    nodes.everywhere("ports", range=[32768, 60999], reserved="")
+    found = nodes.one("ephemeral-ports")
+    assert found.subject == "cluster"
+    assert found.summary.startswith("36000-36015, 36100-36115, 36200-36231, 60000-60016 lie in")
 
 
 # ---- room and limits

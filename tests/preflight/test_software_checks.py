@@ -9,7 +9,7 @@ import pytest
 from pdtui.fleet.preflight.outcome import Outcome
 from tests.preflight.placed import GB, WHERE, Placed
 
-FAIL, WARN, NA = Outcome.FAIL, Outcome.WARN, Outcome.NA
+FAIL, WARN, UNKNOWN, NA = Outcome.FAIL, Outcome.WARN, Outcome.UNKNOWN, Outcome.NA
 
 
 def install(nodes: Placed, name: str, version: str, *where: str) -> None:
@@ -78,7 +78,9 @@ def test_a_package_of_which_only_the_folder_is_there_has_the_version_of_its_own_
     }
     assert not nodes.bad("vllm-ascend")
     del nodes.part("packages", "node2")["modules"]["vllm_ascend"]["version"]
-    assert "of unknown version in /w/vllm_ascend" in nodes.one("vllm-ascend").summary
+    found = nodes.one("vllm-ascend")
+    assert found.outcome is UNKNOWN
+    assert found.summary == "vllm-ascend is there, but its version cannot be read in /w/vllm_ascend"
     nodes.part("packages", "node2")["modules"] = {}
     found = nodes.one("vllm-ascend")
     assert found.outcome is FAIL

@@ -1,7 +1,7 @@
 """What the script in the place where ranks run has found there (`fleet/preflight/place_script.py`).
 
 One line of JSON behind a mark: for each key what one part said, `{"ok": VALUE}`, `{"hangs": SECONDS}` or
-`{"error": TEXT, "kind": missing|permission|error|failed}`.
+`{"error": TEXT, "kind": missing|permission|unreadable|error|failed}`.
 """
 
 from __future__ import annotations
@@ -133,7 +133,7 @@ class Packages:
     python: str
     executable: str
     versions: Mapping[str, str]
-    """By normalised name."""
+    """By normalised name; empty where its metadata say none."""
     where: Mapping[str, str]
     modules: Mapping[str, Module]
 
@@ -323,7 +323,11 @@ PARTS: Mapping[str, Callable[[Any], Any]] = {
 }
 """By the script's names of its parts."""
 
-_KINDS: Mapping[str, Failure] = {"missing": Failure.NOT_CONFIGURED, "permission": Failure.PERMISSION}
+_KINDS: Mapping[str, Failure] = {
+    "missing": Failure.NOT_CONFIGURED,
+    "permission": Failure.PERMISSION,
+    "unreadable": Failure.UNREADABLE,
+}
 
 
 def read_place(answer: Answer, asked: Mapping[str, tuple[str, str]]) -> Mapping[str, Reading[Any]]:

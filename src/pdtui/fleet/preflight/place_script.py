@@ -282,7 +282,7 @@ def default_ip():
 def cann(_):
     """Version of the CANN toolkit that the environment points to, and where it says so."""
     homes = [os.environ.get(name, "") for name in ("ASCEND_HOME_PATH", "ASCEND_TOOLKIT_HOME")]
-    named = [home for home in homes if home]
+    named, silent = [home for home in homes if home], []
     for home in named or ["/usr/local/Ascend/ascend-toolkit/latest", "/usr/local/Ascend/cann"]:
         for folder in ("/%s-linux" % os.uname().machine, "/aarch64-linux", "/x86_64-linux", ""):
             for name in ("/ascend_toolkit_install.info", "/version.cfg", "/version.info"):
@@ -295,6 +295,9 @@ def cann(_):
                 version = version or re.search(r"^toolkit_\w*version=\[[^\]:]*:([^\]]+)\]", text, re.M)
                 if version:
                     return {"version": version.group(1), "file": path, "home": home, "set": bool(named)}
+                silent.append(path)
+    if silent:
+        raise Unreadable("%s says no version" % silent[0])
     if named:
         raise Missing("no version of CANN below %s" % named[0])
     raise Missing("neither ASCEND_HOME_PATH nor ASCEND_TOOLKIT_HOME is set")
@@ -302,6 +305,10 @@ def cann(_):
 
 class Missing(Exception):
     """It is not there; the text says what and where."""
+
+
+class Unreadable(Exception):
+    """It is there and makes no sense; the text says what."""
 
 
 def interpreter():
@@ -350,10 +357,9 @@ for folder in sys.path:
                 text = text.decode("utf-8", "replace")
             except OSError:
                 continue
-            version = re.search(r"^Version:\s*(\S+)", text, re.M)
-            if version:
-                found[name] = {"version": version.group(1), "where": path}
-                break
+            version = re.search(r"^Version:\s*([\w.+!-]+)", text, re.M)
+            found[name] = {"version": version.group(1) if version else "", "where": path}
+            break
 modules = {}
 for name in ("vllm", "vllm_ascend", "mooncake"):
     try:
@@ -511,6 +517,8 @@ def begin(name, argument):
         said = {"ok": PARTS[name](argument)}
     except Missing as error:
         said = {"error": str(error), "kind": "missing"}
+    except (Unreadable, ValueError) as error:
+        said = {"error": str(error), "kind": "unreadable"}
     except OSError as error:
         kinds = {errno.EACCES: "permission", errno.EPERM: "permission", errno.ENOENT: "missing"}
         words = "%s: %s" % (error.filename, os.strerror(error.errno)) if error.filename else str(error)

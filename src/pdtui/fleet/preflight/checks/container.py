@@ -156,7 +156,7 @@ def devices(view: NodeView) -> Iterable[Result]:
     lacking = [device for device in planned if device not in found.npus]
     absent = [file for file in MANAGEMENT if file not in found.management]
     closed = [device for device in planned if device in found.closed]
-    if lacking and len(found.npus) > max(planned):
+    if lacking and found.npus[:1] > (0,) and len(found.npus) > max(planned):
         yield view.warned(
             f"/dev/davinci{spans(found.npus)} are there, the plan counts {spans(planned)}: ids are counted anew",
             reading,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ipaddress
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-from pdtui.fleet.preflight.check import NodeView, check, spans
+from pdtui.fleet.preflight.check import NodeView, Survey, check, spans
 from pdtui.fleet.preflight.outcome import Result
 from pdtui.fleet.preflight.place import groups_on, missing
 from pdtui.readings.answer import Reading
@@ -222,36 +222,51 @@ def _covers(word: str, address: str) -> bool:
     return not address.replace(".", "").isdigit() and address.endswith(f".{ending}")
 
 
-@check("ephemeral-ports", "Planned ports are kept from outgoing connections", needs=("place",))
-def ephemeral_ports(view: NodeView) -> Iterable[Result]:
+@check("ephemeral-ports", "Planned ports are kept from outgoing connections", needs=("place",), scope="cluster")
+def ephemeral_ports(survey: Survey) -> Iterable[Result]:
     """Ports of the plan that any outgoing connection may be given, unless they are reserved (rules R15, R16).
 
     36000 and what follows lie in Linux's default range: a start fails now and then with «Address already in use».
-    HCCL's documentation asks for its ports (60000 and up) to be reserved the same way.
+    HCCL's documentation asks for its ports (60000 and up) to be reserved the same way. Nodes with the same
+    settings are told one command.
     """
-    reading: Reading[LocalPorts] = view.read("place", "ports")
-    found = reading.value
-    if found is None:
-        yield missing(view, reading, "the kernel's port settings")
-        return
+    open_: dict[LocalPorts, dict[str, Sequence[int]]] = {}
+    readings: dict[LocalPorts, Reading[LocalPorts]] = {}
+    fine = 0
+    for view in survey.views:
+        reading: Reading[LocalPorts] = view.read("place", "ports")
+        if reading.value is None:
+            yield missing(view, reading, "the kernel's port settings")
+            continue
+        planned = _planned(view)
+        taken = [port for port in planned if _is_given(port, reading.value)]
+        fine += len(planned) - len(taken)
+        readings.setdefault(reading.value, reading)
+        if taken:
+            open_.setdefault(reading.value, {})[view.name] = taken
+    for found, nodes in open_.items():
+        ports = sorted({port for taken in nodes.values() for port in taken})
+        kept = sorted({*ports, *(port for low, high in found.reserved for port in range(low, high + 1))})
+        setting = f"net.ipv4.ip_local_reserved_ports={spans(kept).replace(' ', '')}"
+        where = next(iter(nodes)) if len(nodes) == 1 else f"{len(nodes)} nodes"
+        yield survey.warned(
+            f"{spans(ports)} lie in {found.first}-{found.last}, which outgoing connections take ports from: "
+            f"a start may find one taken ({where})",
+            readings[found],
+            on=next(iter(nodes)) if len(nodes) == 1 else "cluster",
+            remedy=f"sysctl -w {setting} on each host, and the same line in /etc/sysctl.d/90-pdtui.conf",
+        )
+    if readings and not open_:
+        words = f"none of {fine} planned ports may be taken by outgoing connections"
+        yield survey.passed(words, *readings.values())
+
+
+def _planned(view: NodeView) -> list[int]:
     uses = [use for use in view.plan.ports if use.host == view.node.address and use.use in _EXACT]
-    planned = sorted({port for use in uses for port in range(use.first, use.last + 1)})
-    if not planned:
-        yield view.not_applicable("no port is planned here")
-        return
-    given = f"{found.first}-{found.last}"
-    open_ = [
-        port
-        for port in planned
-        if found.first <= port <= found.last and not any(low <= port <= high for low, high in found.reserved)
-    ]
-    if not open_:
-        yield view.passed(f"none of {len(planned)} planned ports may be taken by outgoing connections", reading)
-        return
-    kept = sorted({*open_, *(port for low, high in found.reserved for port in range(low, high + 1))})
-    setting = f"net.ipv4.ip_local_reserved_ports={spans(kept).replace(' ', '')}"
-    yield view.warned(
-        f"{spans(open_)} lie in {given}, which outgoing connections take ports from: a start may find one taken",
-        reading,
-        remedy=f"sysctl -w {setting} on the host, and the same line in /etc/sysctl.d/90-pdtui.conf",
-    )
+    return sorted({port for use in uses for port in range(use.first, use.last + 1)})
+
+
+def _is_given(port: int, found: LocalPorts) -> bool:
+    """Return whether the kernel may give a port to an outgoing connection."""
+    inside = found.first <= port <= found.last
+    return inside and not any(low <= port <= high for low, high in found.reserved)

@@ -127,7 +127,7 @@ async def reach_all(everywhere: Everywhere) -> AsyncIterator[tuple[str, Item, Re
 
 async def _try(asking: Asking, there: Sequence[Way]) -> Answer:
     hosts = {way.address: list(way.ports) for way in there}
-    argv = ("python3", "-S", "-c", program("reach_script"), json.dumps({"hosts": hosts, "seconds": SECONDS}))
+    argv = ("python3", "-c", program("reach_script"), json.dumps({"hosts": hosts, "seconds": SECONDS}))
     try:
         return await asking.run(argv, timeout=LIMIT)
     except (AgentError, AgentLost) as error:

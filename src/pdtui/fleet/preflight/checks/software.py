@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from pdtui.fleet.preflight.check import WITH_NPUS, NodeView, Survey, check
-from pdtui.fleet.preflight.outcome import Outcome, Result
+from pdtui.fleet.preflight.outcome import Evidence, Outcome, Result
 from pdtui.fleet.preflight.place import ENGINE, groups_on, last_line, missing, size_words, uses_mooncake
 from pdtui.readings.answer import Failure, Reading
 from pdtui.readings.rank_place import Cann, Environment, Imported, Packages
@@ -148,12 +148,19 @@ def _package(name: str, module: str) -> Callable[[NodeView, Reading[object]], st
         said = found.versions.get(name) or (own.version if own is not None else "")
         if said:
             return said
-        if own is not None:
-            return f"of unknown version in {own.where}"
+        if own is not None or name in found.versions:
+            return _unsaid(view, reading, name, found.where.get(name) or (own.where if own is not None else ""))
         where = f"{found.executable} ({found.python})"
         return view.failed(f"{name} is not installed for {where}", reading, remedy=_NO_VLLM)
 
     return version
+
+
+def _unsaid(view: NodeView, reading: Reading[object], name: str, where: str) -> Result:
+    """Return that something is there, in a version that it does not say."""
+    evidence = (Evidence(reading.command, reading.raw, reading.at),)
+    words = f"{name} is there, but its version cannot be read in {where}"
+    return Result(view.check.id, view.name, Outcome.UNKNOWN, words, "install it again, whole", evidence)
 
 
 _NO_VLLM = "use the image of vllm-ascend, or install it; runtime.setup can switch a virtual environment on"
@@ -312,7 +319,7 @@ def _mooncake_version(view: NodeView, reading: Reading[object]) -> str | Result:
         return view.failed(f"no Python of vLLM: {last_line(reading.raw)}", reading, remedy=_NO_VLLM)
     for name in MOONCAKES:
         if name in found.versions:
-            return found.versions[name]
+            return found.versions[name] or _unsaid(view, reading, name, found.where[name])
     own = found.modules.get("mooncake")
     if own is not None and own.engine:
         return f"built, {own.digest[:8]} ({size_words(own.size)})"
