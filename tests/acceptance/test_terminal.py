@@ -104,6 +104,13 @@ def test_engine_goes_on_while_the_terminal_is_frozen_and_the_console_recovers(cl
             terminal.type(b"\t" * 50)
         assert terminal.waiting > 1000, "nobody has read what the console writes"
         terminal.until(b"SERVING", b"8/8", b"done", within=30.0)
+        assert b"\x1b]9;" not in terminal.output, "nothing got worse"
+        cluster.fault("link node3/9 down")
+        try:
+            terminal.type(b"c")
+            terminal.until(b"\a\x1b]9;pdtui demo: node3/9 ", within=40.0)
+        finally:
+            cluster.fault("link node3/9 up")
         terminal.type(b"q")
         assert terminal.ended() == 0
 

@@ -46,7 +46,7 @@ async def test_what_is_wrong_is_said_in_one_sentence_and_enter_goes_there() -> N
         await screen.press("enter")
         assert screen.app.main.selection.rank == "decode/9"
         assert "go there" not in screen.text
-        assert screen.line("vnic link DOWN").endswith("i: raw output")
+        assert screen.line("vnic link DOWN").endswith("i: reasons")
 
 
 async def test_a_long_headline_takes_a_second_line_when_it_is_narrow() -> None:

@@ -280,6 +280,20 @@ async def test_a_result_is_acknowledged_with_a_reason_and_taken_back() -> None:
         assert fleet.acknowledged[-1] == Unacknowledge("node2/9:link")
 
 
+async def test_what_is_the_same_on_many_nodes_is_one_finding_and_acknowledged_as_one() -> None:
+    same = [Result("cann", node, Outcome.FAIL, "no CANN where ranks start", "install it") for node in NODES]
+    fleet = fleet_with(*same, LINK)
+    async with console(fleet) as screen:
+        await ran(screen)
+        assert screen.line("node1-4  cann  fail: no CANN where ranks start")
+        await screen.press("down", "a")
+        await screen.type("known")
+        await screen.press("enter")
+        await screen.pilot.pause()
+        assert [one.key for one in fleet.acknowledged] == [f"{node}:cann" for node in NODES]
+        assert "acknowledged: node1:cann (+3)" in screen.text
+
+
 async def test_no_rank_started_yet_says_that_preflight_comes_first() -> None:
     fleet = FakeFleet.healthy()
     fleet.publish(stopped(fleet.snapshot))

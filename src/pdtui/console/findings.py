@@ -49,6 +49,8 @@ class Finding:
     """Rows of its own, after what it means."""
     key: str = ""
     """What an acknowledgement names: `node3/9:link-down`; empty: it cannot be acknowledged."""
+    also: tuple[str, ...] = ()
+    """Further keys, where it is said of several."""
     about: str = ""
     """What it is of, for the screen that lists it: the id of a check."""
     known: Acknowledgement | None = None

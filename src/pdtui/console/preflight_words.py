@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 
 from pdtui.console.chrome import NARROW
 from pdtui.console.findings import Finding, Findings, Shown
@@ -12,6 +13,7 @@ from pdtui.console.preflight_run import BAD, CLUSTER, Run
 from pdtui.console.rows import BLANK, Row
 from pdtui.console.strings import S
 from pdtui.console.timing import clock_time, duration
+from pdtui.fleet.preflight.grouping import in_short
 from pdtui.fleet.preflight.outcome import WORST_FIRST, Outcome, Result
 from pdtui.fleet.snapshot import Snapshot
 from pdtui.topology.model import Topology
@@ -70,15 +72,39 @@ def key_of(result: Result, snapshot: Snapshot) -> str:
 
 def troubles(run: Run, snapshot: Snapshot, matches: Callable[[Result], bool], *, only_new: bool) -> Findings:
     """Return what a run has found, worst first; what was not run for one reason is one finding."""
-    items = [
-        finding_of(result, snapshot, new=run.is_new(result))
-        for result in run.results
-        if result.outcome in BAD and matches(result) and (run.is_new(result) or not only_new)
-    ]
+    shown = [result for result in run.results if matches(result) and (run.is_new(result) or not only_new)]
+    items = [_of_group(same, run, snapshot) for outcome in BAD for same in _same(shown, outcome)]
     items.sort(key=lambda item: item.known is not None)
     if not only_new:
         items += _not_run(run, matches)
     return Findings(tuple(items), tuple(_below(run, matches, only_new=only_new, empty=not items)))
+
+
+def _same(results: Sequence[Result], outcome: Outcome) -> list[list[Result]]:
+    """Return the results of one outcome, those together that say the same of several subjects."""
+    found: dict[tuple[str, str, str], list[Result]] = {}
+    for one in results:
+        if one.outcome is outcome:
+            found.setdefault((one.check, one.summary, one.remedy), []).append(one)
+    return list(found.values())
+
+
+def _of_group(same: Sequence[Result], run: Run, snapshot: Snapshot) -> Finding:
+    """Return results that say the same as one finding, with what shows it on the first."""
+    first, new = same[0], any(run.is_new(result) for result in same)
+    finding = finding_of(first, snapshot, new=new)
+    if len(same) == 1:
+        return finding
+    keys = [key for result in same if (key := key_of(result, snapshot))]
+    known = [snapshot.acknowledged(key) for key in keys]
+    return replace(
+        finding,
+        subject=f"{in_short([result.subject for result in same])}  {first.check}",
+        shown=tuple(Shown(f"{first.subject}: {one.command}", one.raw, one.at) for one in first.evidence),
+        key=keys[0] if keys else "",
+        also=tuple(keys[1:]),
+        known=known[0] if known and all(known) else None,
+    )
 
 
 def _not_run(run: Run, matches: Callable[[Result], bool]) -> list[Finding]:

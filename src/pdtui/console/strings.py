@@ -52,7 +52,7 @@ def _actions() -> Mapping[str, str]:
         "logs": "log",
         "describe": "describe",
         "metrics": "metrics",
-        "reasons": "raw output",
+        "reasons": "reasons",
         "events": "events",
         "progress": "progress",
         "preflight": "preflight",
@@ -180,7 +180,7 @@ class Strings:
     retry: str = "{state}, try {n}"
     retry_in: str = "try {n} in {t}"
     npu_line: str = "{node} NPU {npu}"
-    raw_output: str = "i: raw output"
+    raw_output: str = "i: reasons"
     more_of_rank: str = "d: describe"
     no_rank_here: str = "no ranks"
     try_again: str = "c: try again"
@@ -427,6 +427,7 @@ class Strings:
     hint_how_long: str = "up, down: how long"
     was_acknowledged: str = "acknowledged: {key}; a takes it back"
     was_unacknowledged: str = "no longer acknowledged: {key}"
+    more_keys: str = " (+{n})"
     acknowledged_not_on: str = "not yet on {nodes}"
     offer_unacknowledge: str = "tell again"
     why_no_finding: str = "nothing that is wrong is selected"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import ClassVar, Protocol
 
 from textual import on
@@ -128,18 +128,29 @@ class Acknowledger:
 
     async def turn(self, finding: Finding) -> None:
         """Acknowledge a finding, or take that back if it is known."""
-        intent: Acknowledge | Unacknowledge | None
-        intent = Unacknowledge(finding.known.key) if finding.known is not None else await self.ask(finding)
-        if intent is None:
+        intents: list[Acknowledge | Unacknowledge]
+        if finding.known is not None:
+            known = self.handle.snapshot.acknowledged
+            found = [one.key for key in (finding.key, *finding.also) if (one := known(key)) is not None]
+            intents = [Unacknowledge(key) for key in dict.fromkeys(found)]
+        else:
+            first = await self.ask(finding)
+            intents = (
+                [replace(first, key=key) for key in (finding.key, *finding.also)] if first is not None else []
+            )
+        if not intents:
             self.say(S.nothing_done)
             return
+        missing: dict[str, str] = {}
         try:
-            missing = await self.handle.acknowledge(intent)
+            for intent in intents:
+                missing |= await self.handle.acknowledge(intent)
         except PdtuiError as error:
             self.say(str(error).replace("\n", "  "), "error")
             return
-        words = S.was_acknowledged if isinstance(intent, Acknowledge) else S.was_unacknowledged
-        text = words.format(key=intent.key)
+        words = S.was_unacknowledged if finding.known is not None else S.was_acknowledged
+        more = S.more_keys.format(n=len(intents) - 1) if len(intents) > 1 else ""
+        text = words.format(key=f"{intents[0].key}{more}")
         if missing:
             text += f"; {S.acknowledged_not_on.format(nodes=' '.join(missing))}"
         self.say(text, "warning" if missing else "good")

@@ -234,7 +234,7 @@ class MainScreen(TextKeys):
         self.open_tab("metrics")
 
     def do_reasons(self) -> None:
-        """Show findings with raw output."""
+        """Show why things are as they are, with what was asked and answered."""
         self.open_tab("reasons")
 
     def do_progress(self) -> None:
