@@ -85,7 +85,12 @@ async def test_a_healthy_npu_has_nothing_to_say_but_its_values_and_how_old_they_
         assert "healthy: nothing to say." in screen.text
         for label, value in (("link", "UP"), ("net health", "Success"), ("vnic", "UP"), ("HBM", "59.0 / 65.5 GB")):
             assert screen.line(f"│   {label}  ").endswith(value)
-        assert "2 s ago" in screen.line("  last read  ")
+        assert "2 s ago" in screen.line("  oldest value  ")
+        assert "table 15 s, ports 30 s" in screen.line("  read every  ")
+        fleet.publish(with_npu(fleet.snapshot, "node3", 0, address="10.0.3.1", next_try=NOW + 35))
+        await screen.pilot.pause()
+        assert screen.line("│   address  ").endswith("10.0.3.1")
+        assert "in 35 s; c tries now" in screen.line("  next try  ")
         fleet.publish(with_node(fleet.snapshot, "node3", state=NodeState.RECONNECTING, error="refused"))
         await screen.pilot.pause()
         assert "was healthy; its node does not answer now." in screen.text

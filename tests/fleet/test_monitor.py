@@ -190,6 +190,9 @@ async def test_a_hanging_device_is_probed_ever_more_rarely_and_comes_back() -> N
         pauses = [b - a for a, b in pairwise(probes)]
         assert pauses == sorted(pauses)
         assert pauses[-1] > 300
+        next_try = bench.board.npus[4].next_try
+        assert next_try is not None
+        assert next_try > bench.clock.wall(), "and says when it is asked again"
         bench.tools.hanging = set()
         await bench.later(610)
         assert bench.board.npus[4].verdict is Verdict.HEALTHY

@@ -8,6 +8,7 @@ from pdtui.console.rank_order import device_list
 from pdtui.console.rows import BLANK, Row, heading
 from pdtui.console.strings import S
 from pdtui.console.timing import clock_time, day_and_time, duration, elapsed
+from pdtui.fleet.polling import Pace
 from pdtui.fleet.snapshot import (
     ForeignProcess,
     GroupStatus,
@@ -215,19 +216,33 @@ def npu_values(node: NodeStatus, npu: NpuStatus, now: float) -> list[tuple[str, 
         (S.planned_rank, npu.rank),
         (S.link, npu.link or ""),
         (S.net_health, npu.net_health or ""),
-        (S.vnic, npu.vnic or ""),
+        (S.address, npu.address or ""),
+        (S.vnic, "  ".join(word for word in (npu.vnic, npu.vnic_address) if word)),
         (S.npu_health, npu.health or ""),
         (S.hbm, hbm_text(npu)),
         (S.temperature, f"{npu.temperature_c:.0f} C" if npu.temperature_c is not None else ""),
         (S.utilization, f"{npu.utilization} %" if npu.utilization is not None else ""),
         (S.power, f"{npu.power_w:.0f} W" if npu.power_w is not None else ""),
         (S.last_polled, at_and_age(npu.observed_at, now) or S.never_polled),
+        (S.next_try, S.next_try_in.format(t=duration(npu.next_try - now)) if npu.next_try is not None else ""),
+        (S.polled_every, _intervals()),
     ]
     values += [
         (S.processes if number == 0 else " ", f"{pid}  {name}  {memory} MB")
         for number, (pid, name, memory) in enumerate(npu.processes)
     ]
     return [(label, text) for label, text in values if text]
+
+
+def _intervals() -> str:
+    """Return how often what is asked of an NPU."""
+    pace = Pace()
+    return S.intervals.format(
+        table=duration(pace.table),
+        ports=duration(pace.network),
+        probe=duration(pace.probe),
+        slow=duration(pace.slow),
+    )
 
 
 def hbm_text(npu: NpuStatus) -> str:

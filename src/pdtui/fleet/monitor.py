@@ -311,7 +311,7 @@ class NpuMonitor:
         self._dirty, self._refreshed = False, self._clock.monotonic()
         for device, target in self._targets.items():
             if device is not None:
-                self._book.hang(device, _hanging(target))
+                self._book.hang(device, _hanging(target), self._next_try(target))
         statuses = self._book.picture(self._clock.wall())
         breaker = self._targets[None].breaker
         error = self._book.tool_error()
@@ -324,6 +324,12 @@ class NpuMonitor:
         self._sharpen(old, statuses)
         self._published = (statuses, self._observed_at, error)
         self._publish_to(self._node, statuses, self._observed_at, error)
+
+    def _next_try(self, target: Target) -> float | None:
+        """Return when a device on which a tool hangs is asked again, on our wall clock."""
+        if not target.breaker.hanging:
+            return None
+        return self._clock.wall() + max(0.0, target.breaker.retry_at - self._clock.monotonic())
 
     def _sharpen(self, old: Sequence[NpuStatus], new: Sequence[NpuStatus]) -> None:
         """Ask at once what narrows down a reason that has come up."""

@@ -19,6 +19,9 @@ from pdtui.topology.model import Platform
 _KEEP = 20.0
 """Seconds for which an NPU whose values did not change keeps its object, though it was read again."""
 
+_CLOSE = 1.5
+"""Seconds: a next try that moves by less is the same one, seen from two clocks."""
+
 _MOST = 64
 """Devices of a node; a table that lists more is not believed."""
 
@@ -34,6 +37,8 @@ class _Device:
     status: NpuStatus
     until: float
     """Wall clock from which the verdict may be another one without a new answer."""
+    next_try: float | None = None
+    """While a tool hangs on it: wall clock at which it is asked again."""
 
 
 class NpuBook:
@@ -99,11 +104,15 @@ class NpuBook:
         self._conf = self._conf.then(read_hccn_conf(answer))
         self._unseen = True
 
-    def hang(self, device: int, words: str) -> None:
-        """Note why an NPU is not asked for now; empty: it is."""
+    def hang(self, device: int, words: str, next_try: float | None) -> None:
+        """Note why an NPU is not asked for now, and when it will be (wall clock); empty: it is asked."""
         known = self._devices[device]
-        if words != known.readings.hanging:
+        moved = (known.next_try is None) != (next_try is None) or abs(
+            (next_try or 0) - (known.next_try or 0)
+        ) > 1.5
+        if words != known.readings.hanging or moved:
             known.readings = replace(known.readings, hanging=words)
+            known.next_try = next_try
             self._unjudged.add(device)
 
     def picture(self, now: float) -> tuple[NpuStatus, ...]:
@@ -145,6 +154,9 @@ class NpuBook:
             processes=tuple((p.pid, p.name, p.memory_mb) for p in table.processes if p.device == device)
             if table
             else (),
+            address=readings.ip.value.address if readings.ip.value else None,
+            vnic_address=vnic.address or None if vnic else None,
+            next_try=known.next_try,
         )
         if not _as_before(known.status, status):
             known.status = status

@@ -102,6 +102,11 @@ class NpuStatus:
     """The rank that the plan puts here."""
     processes: tuple[tuple[int, str, int], ...] = ()
     """pid, name, MB of HBM, as npu-smi lists them."""
+    address: str | None = None
+    """Of its RoCE port."""
+    vnic_address: str | None = None
+    next_try: float | None = None
+    """While a tool hangs on it: when it is asked again (wall clock)."""
 
 
 @dataclass(frozen=True, slots=True)
