@@ -8,6 +8,7 @@ from pathlib import Path
 
 import click
 
+from pdtui.cli import plan_polling
 from pdtui.cli.output import columns, print_json
 from pdtui.errors import UsageError
 from pdtui.topology.load import load_checked
@@ -23,12 +24,34 @@ from pdtui.topology.script import command_line, run_script
 @click.option("--json", "as_json", is_flag=True, help="Print ranks and port map as JSON.")
 @click.option("--rank", metavar="RANK", help="Print the start script of one rank, such as decode/17.")
 @click.option("--commands", is_flag=True, help="Print every rank's command and environment too.")
-def command(file: Path, as_json: bool, rank: str | None, commands: bool) -> int:
+@click.option("--polling", is_flag=True, help="Print how often the NPU tools of a node are called instead.")
+@click.option("--consoles", type=click.IntRange(1, 100), help="With --polling: how many watch at once (1).")
+@click.option(
+    "--call-seconds",
+    type=click.FloatRange(0.001, 60),
+    help="With --polling: how long a call of a tool is taken to last (0.5).",
+)
+def command(
+    file: Path,
+    as_json: bool,
+    rank: str | None,
+    commands: bool,
+    polling: bool,
+    consoles: int | None,
+    call_seconds: float | None,
+) -> int:
     """Print what FILE comes to: ranks with their devices and ports, and the port map of every host.
 
     Values of secrets are shown as ***.
     """
     topology = load_checked(file)
+    if polling:
+        if rank is not None or commands:
+            raise UsageError("--polling goes with neither --rank nor --commands")
+        _polling(topology, as_json=as_json, consoles=consoles or 1, seconds=call_seconds or 0.5)
+        return 0
+    if consoles is not None or call_seconds is not None:
+        raise UsageError("--consoles and --call-seconds go with --polling")
     plan = make_plan(topology)
     if rank is not None:
         if rank not in plan.by_id:
@@ -39,6 +62,13 @@ def command(file: Path, as_json: bool, rank: str | None, commands: bool) -> int:
     else:
         click.echo("\n".join(_text(topology, plan, commands=commands)))
     return 0
+
+
+def _polling(topology: Topology, *, as_json: bool, consoles: int, seconds: float) -> None:
+    if as_json:
+        print_json(plan_polling.as_dict(topology, consoles=consoles, seconds=seconds))
+    else:
+        click.echo("\n".join(plan_polling.text(topology, consoles=consoles, seconds=seconds)))
 
 
 def as_dict(plan: Plan) -> dict[str, object]:

@@ -110,11 +110,18 @@ class Pace:
         return min(60.0, self.interval(query) / 10) * chance.uniform(0.5, 1.0)
 
 
-def calls_per_minute(pace: Pace, platform: Platform, devices: int, *, roce: bool = True) -> dict[Query, float]:
-    """Return how often a node's tools are called in steady state, by query, whatever the number of consoles."""
-    found = {Query.TABLE: 60.0 / pace.table} if platform != "cpu" else {}
+def calls_per_minute(
+    pace: Pace, platform: Platform, devices: int, *, roce: bool = True, consoles: int = 1
+) -> dict[Query, float]:
+    """Return how often a node's tools are called in steady state, by query.
+
+    Consoles share their readings, and whose turn comes first asks for all: with N of them that turn comes after
+    the shortest of N intervals, each `jitter` longer or shorter by chance.
+    """
+    first = 1.0 - pace.jitter * (consoles - 1) / (consoles + 1)
+    found = {Query.TABLE: 60.0 / (pace.table * first)} if platform != "cpu" else {}
     for query in MONITORED[platform]:
-        found[query] = devices * 60.0 / pace.interval(query, roce=roce)
+        found[query] = devices * 60.0 / (pace.interval(query, roce=roce) * first)
     return found
 
 
