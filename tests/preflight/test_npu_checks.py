@@ -18,6 +18,7 @@ from pdtui.remote.messages.processes import ProcessInfo
 from pdtui.remote.messages.ranks import ProcessState, RankRecord
 from pdtui.topology.model import Platform
 from tests.preflight.gathered import NO_IP, Gathered
+from tests.readings.samples import sample
 from tests.support.fake_fleet import NOW, make_plan, make_topology
 
 FAIL, WARN, UNKNOWN, PASS = Outcome.FAIL, Outcome.WARN, Outcome.UNKNOWN, Outcome.PASS
@@ -258,6 +259,16 @@ def test_more_npus_than_the_platform_has_are_a_warning() -> None:
     assert nodes.bad("npu-count") == {
         "node1": (WARN, "npu-smi lists NPU 8-15 besides the 8 of a server of a2"),
     }
+
+
+@pytest.mark.parametrize("check", ["npu-count", "npu-health", "hbm"])
+def test_a_server_of_a5_may_have_few_cards(check: str) -> None:
+    nodes = Nodes("a2", nodes=1)
+    nodes.topology, nodes.plan = replace(nodes.topology, platform="a5"), replace(nodes.plan, ranks=())
+    nodes.table("node1", sample("npu_smi_info_idle.a5.txt").decode())
+    (found,) = nodes.run(check)
+    assert found.outcome is PASS
+    assert found.summary.startswith("all 3 NPUs: ")
 
 
 @pytest.mark.parametrize("check", ["npu-count", "hbm"])

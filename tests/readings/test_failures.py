@@ -96,6 +96,8 @@ def test_a_text_of_failure_has_its_class_on_either_stream(text: str, status: int
     assert failure_of(said("", text, status)) is failure
     assert failure_of(said(before + warning + text, "", status)) is failure
     assert failure_of(said(warning, text, status)) is failure or not text.strip()
+    pasted = "".join(f"        {line}\n" for line in text.splitlines())
+    assert failure_of(said(pasted, "", status)) is failure
 
 
 def test_every_class_of_failure_is_in_the_table() -> None:

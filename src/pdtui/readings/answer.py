@@ -11,6 +11,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
+from textwrap import dedent
 from typing import Generic, TypeVar
 
 from pdtui.text import decode
@@ -153,7 +154,7 @@ def failure_of(answer: Answer) -> Failure | None:
         return Failure.BUSY
     if answer.status is None:
         return Failure.PERMISSION if "permission" in answer.error.lower() else Failure.ENVIRONMENT
-    text = _NOISE.sub("", answer.text)
+    text = _NOISE.sub("", dedent(answer.text))  # Text that somebody has pasted may be set in as a whole.
     if (code := _CODE.search(text)) is not None:
         return _CODES.get(code[1], Failure.DRIVER)
     for failure, pattern in _CLASSES:
