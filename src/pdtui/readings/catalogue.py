@@ -166,7 +166,7 @@ def _npu_smi(arguments: list[str]) -> Kind:
     if asked in NPU_SMI:
         return NPU_SMI[asked]
     guess = did_you_mean(asked, [name for name in NPU_SMI if name])
-    raise UsageError(f"npu-smi info -t {clean_line(asked)[:60]} is not known{guess}", remedy=REMEDY)
+    raise UsageError(f"npu-smi {clean_line(' '.join(arguments))[:60]} is not known{guess}", remedy=REMEDY)
 
 
 def find(line: str, platform: Generation | None = None) -> Asked:
@@ -185,8 +185,8 @@ def find(line: str, platform: Generation | None = None) -> Asked:
         return Asked(_npu_smi(arguments), ids, looped, by_card=True, chip=chip)
     if (kind_of_file := _file(words)) is not None:
         return Asked(kind_of_file, (), looped=False)
-    commands = ("hccn_tool", "npu-smi", "cat")
-    guess = next(filter(None, (did_you_mean(PurePosixPath(word).name, commands) for word in words)), "")
+    known = ("hccn_tool", "npu-smi", *(PurePosixPath(end).name for end in FILES))
+    guess = next(filter(None, (did_you_mean(PurePosixPath(word).name, known) for word in words)), "")
     raise UsageError(f"{clean_line(line)[:120] or 'an empty command'} is not known{guess}", remedy=REMEDY)
 
 
