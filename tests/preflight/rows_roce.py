@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from tests.preflight.rows import Row, hangs
+from tests.preflight.rows_places import LOGIN
 
 PORT = "400GE1/9/9:1"
 HANGS = "hang node4/0 hccn_tool"
@@ -38,7 +39,27 @@ ROWS: tuple[Row, ...] = (
     Row("tls", "bad", ("tls node2/8 on",), "node2/8", ("TLS is on", "have it off")),
     Row("tls", "unknown", ("garble node3/8 hccn_tool tls",), "node3/8", (UNREADABLE,)),
     hangs("tls", "node4/0", HANGS, "no answer"),
+    Row(
+        "hccn-conf",
+        "bad",
+        ("conf node2/6 address 10.9.9.9",),
+        "node2/6",
+        ("address_6=10.9.9.9 in the file (line ", " runs"),
+    ),
+    Row("hccn-conf", "unknown", ("garble node3/6 hccn_tool ip",), "node3/6", (UNREADABLE,)),
+    hangs("hccn-conf", "node4/0", HANGS, "no answer"),
+    Row(
+        "hccn-conf-container",
+        "bad",
+        ("conf node2 missing",),
+        "node2",
+        ("is in the container, but on the host there is no",),
+        LOGIN,
+    ),
+    hangs("hccn-conf-container", "node4", "container node4 pause", scene=LOGIN),
 )
 
-EXCEPT: dict[tuple[str, str], str] = {}
+EXCEPT: dict[tuple[str, str], str] = {
+    ("hccn-conf-container", "unknown"): "the agent reads the file, or it is not there, which is a failure",
+}
 """What cannot be shown here, and why."""
