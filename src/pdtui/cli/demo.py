@@ -19,7 +19,7 @@ import click
 
 from pdtui.assets import asset_dir
 from pdtui.clock import SystemClock
-from pdtui.errors import ActionRefused, SimulationError, UsageError
+from pdtui.errors import ActionRefused, FileError, SimulationError, UsageError
 from pdtui.topology.load import load_checked
 
 if TYPE_CHECKING:
@@ -29,6 +29,9 @@ if TYPE_CHECKING:
 
 SETTLE_SECONDS = 30.0
 """For the first answers of all nodes."""
+
+_REFUSED = 2
+"""Status of a simulator that was given what it cannot read."""
 
 JOURNAL = "journal"
 """In the root folder: a rehearsal must not stand in the journal of the cluster that it rehearses."""
@@ -49,6 +52,12 @@ JOURNAL = "journal"
 )
 @click.option("--fault", "spec", metavar="SPEC", help="switch a fault of the demo that runs, see --faults")
 @click.option("--faults", is_flag=True, help="list the faults and end")
+@click.option(
+    "--scenario",
+    type=click.Path(path_type=Path),
+    metavar="FILE",
+    help="faults to begin with and faults that come at their times, see sample_configs/scenarios",
+)
 @click.option("--theme", default=None, metavar="NAME|FILE", help="of the console")
 @click.option("--glyphs", type=click.Choice(["unicode", "narrow", "ascii"]), default=None, help="of the console")
 def command(
@@ -60,13 +69,15 @@ def command(
     netns: bool,
     spec: str | None,
     faults: bool,
+    scenario: Path | None,
     theme: str | None,
     glyphs: GlyphSet,
 ) -> int:
     """Open the console over a simulated cluster: yours (FILE), or a small one that serves DeepSeek in 2P1D.
 
     Nodes, tools, ranks and their faults are simulated on this machine; nothing else is. While it runs, another
-    shell can break it: pdtui demo --fault 'link node3/9 down'.
+    shell can break it: pdtui demo --fault 'link node3/9 down' (`heal node3` or `heal all` mends it; --faults lists
+    everything that can be broken). With --scenario faults come by themselves, each at its time.
     """
     if faults:
         from pdtui.sim.faults import describe
@@ -74,20 +85,24 @@ def command(
         click.echo(describe())
         return 0
     if spec is not None:
-        if file is not None or serve:
+        if file is not None or serve or scenario is not None:
             raise UsageError("--fault is for a demo that runs already", remedy="leave FILE and --serve out")
         from pdtui.sim.control import send_fault
 
         click.echo(send_fault(spec, root), err=True)
         return 0
     path = file or asset_dir("sample_configs") / "demo.yaml"
-    load_checked(path)
+    topology = load_checked(path)
+    if scenario is not None:
+        from pdtui.sim.scenario import read_scenario
+
+        read_scenario(scenario, topology.nodes)
     if not serve:
         from pdtui.console.terminal import prepare_textual, require_terminal
 
         require_terminal("pdtui demo --serve")
         prepare_textual(slow=False)
-    with _simulation(path, root, speed, netns=netns) as (topology_path, process):
+    with _simulation(path, root, speed, netns=netns, scenario=scenario, narrate=serve) as (topology_path, process):
         if serve:
             return _serve(topology_path, process, start=not stopped)
         return _console(topology_path, start=not stopped, theme=theme, glyphs=glyphs)
@@ -95,7 +110,7 @@ def command(
 
 @contextlib.contextmanager
 def _simulation(
-    path: Path, root: Path | None, speed: float, *, netns: bool
+    path: Path, root: Path | None, speed: float, *, netns: bool, scenario: Path | None, narrate: bool
 ) -> Iterator[tuple[Path, subprocess.Popen[str]]]:
     """Run the simulator in a session of its own; it also ends when this process is killed."""
     with contextlib.ExitStack() as stack:
@@ -107,8 +122,10 @@ def _simulation(
             # The last word, also when the simulator was killed and could not clean up.
             stack.callback(shutil.rmtree, root, ignore_errors=True)
         argv = [sys.executable, "-m", "pdtui.sim", str(path), "--root", str(root), "--speed", str(speed)]
+        argv += ["--netns"] if netns else []
+        argv += ["--scenario", str(scenario)] if scenario else []
         process = subprocess.Popen(
-            [*argv, "--netns"] if netns else argv,
+            [*argv, "--narrate"] if narrate else argv,
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,
@@ -117,7 +134,10 @@ def _simulation(
         stack.callback(_end, process)
         line = process.stdout.readline().strip() if process.stdout else ""
         if not line:
-            raise SimulationError(f"the simulator ended with status {process.wait()}")
+            status = process.wait()
+            if status == _REFUSED:
+                raise FileError("the simulator does not take this file", remedy="what it says stands above")
+            raise SimulationError(f"the simulator ended with status {status}")
         yield Path(line), process
 
 

@@ -12,7 +12,7 @@ from collections.abc import Collection, Iterator
 from pathlib import Path
 
 from pdtui.sim.machine import HERE, Machine, python, write_executable
-from pdtui.sim.software import PORT_RANGE, device_names
+from pdtui.sim.software import PORT_RANGE, RESERVED_PORTS, device_names
 
 ENGINES = ("docker", "podman", "nerdctl", "ctr")
 CONTAINER_ETC = {
@@ -35,7 +35,7 @@ def write_engine(machine: Machine) -> None:
         *((str(path), str(path), True) for path in (Path(python()), Path(python()).parents[1] / "lib")),
         (str(machine.shared), str(machine.shared), True),
         *((str(machine.folder / name), str(machine.folder / name), False) for name in ("npu", "fault", "run")),
-        (str(machine.folder / PORT_RANGE), f"/{PORT_RANGE}", False),
+        *((str(machine.folder / name), f"/{name}", False) for name in (PORT_RANGE, RESERVED_PORTS)),
         *mounts_of(machine, make=True),
     ]
     devices = device_names(machine.platform) if machine.platform != "cpu" else ()

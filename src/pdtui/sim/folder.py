@@ -17,6 +17,8 @@ from pdtui.sim.machine import HERE, Machine, python, write_executable
 from pdtui.sim.npus import HARDWARE, Npus
 from pdtui.sim.software import (
     PORT_RANGE,
+    RESERVED,
+    RESERVED_PORTS,
     device_names,
     write_cann,
     write_model,
@@ -113,7 +115,9 @@ def write_software(machine: Machine) -> None:
     ports = folder / PORT_RANGE
     ports.parent.mkdir(parents=True, exist_ok=True)
     ports.write_bytes(Path("/", PORT_RANGE).read_bytes())
-    binds.append((str(ports), f"/{PORT_RANGE}"))
+    reserved = folder / RESERVED_PORTS
+    reserved.write_text(f"{RESERVED}\n", encoding="ascii")
+    binds += [(str(path), f"/{path.relative_to(folder)}") for path in (ports, reserved)]
     if machine.model:
         model = Path(machine.model)
         write_model(folder / "models" / model.name, npus=machine.platform != "cpu", moe=machine.moe)

@@ -13,7 +13,7 @@ from pdtui.sim.fault_words import Fault, one, require_npus, switch, targets
 from pdtui.sim.files import GARBAGE
 from pdtui.sim.machine import HERE, Machine, python
 from pdtui.sim.npus import write_file
-from pdtui.sim.software import PORT_RANGE, device_names
+from pdtui.sim.software import PORT_RANGE, RESERVED, RESERVED_PORTS, device_names
 
 if TYPE_CHECKING:
     from pdtui.sim.simulation import SimNode, Simulation
@@ -115,6 +115,8 @@ async def _ephemeral(simulation: Simulation, words: Sequence[str]) -> str:
     word, text = words
     for target in targets(simulation, word, npus=False):
         path = target.node.folder / PORT_RANGE
+        reserved = target.node.folder / RESERVED_PORTS
+        reserved.write_text(f"{RESERVED}\n" if text == "off" else "\n", encoding="ascii")
         if text == "off":
             path.write_bytes(Path("/", PORT_RANGE).read_bytes())
         elif text == "garble":
@@ -232,6 +234,7 @@ async def heal_machine(node: SimNode) -> None:
     """Undo all of this on one node."""
     machine = node.machine
     (node.folder / PORT_RANGE).write_bytes(Path("/", PORT_RANGE).read_bytes())
+    (node.folder / RESERVED_PORTS).write_text(f"{RESERVED}\n", encoding="ascii")
     await node.processes.limit_files(0)
     if _is_marked(node, "disk"):
         await set_disk(node, "off")

@@ -295,8 +295,21 @@ def listen_for_pids(node: str) -> socket.socket:
     return listener
 
 
+FILES = 65536
+"""Files that a process of a well-kept server may have open."""
+
+
+def raise_limit() -> None:
+    """Let processes have as many files open as on a server, where this user may."""
+    for hard in (FILES, resource.getrlimit(resource.RLIMIT_NOFILE)[1]):
+        with contextlib.suppress(OSError, ValueError):
+            resource.setrlimit(resource.RLIMIT_NOFILE, (min(FILES, hard), hard))
+            return
+
+
 def main() -> int:
     """Set the node up and serve."""
+    raise_limit()
     control = socket.socket(fileno=int(sys.argv[1]))
     control.set_inheritable(False)
     mode, hostname, node, state = sys.argv[2:6]

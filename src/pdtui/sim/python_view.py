@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import shlex
+import socket
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from pdtui.sim.fault_words import Fault, switch, targets
-from pdtui.sim.machine import python
+from pdtui.sim.machine import python, write_executable
 from pdtui.sim.npus import write_file
 from pdtui.sim.software import site_packages
 
@@ -16,81 +18,110 @@ if TYPE_CHECKING:
 
 
 SITE = """\
-import os, socket, time
+import time
 
-FAULTS = {faults!r}
-real_time, real_connect, real_connect_ex = time.time, socket.socket.connect, socket.socket.connect_ex
-black = []
-
-
-def lines(name):
-    try:
-        with open(FAULTS + "/" + name) as file:
-            return file.read().split()
-    except OSError:
-        return []
+real_time = time.time
 
 
 def shifted():
-    words = lines("clock")
-    return real_time() + (float(words[0]) if words else 0.0)
+    try:
+        with open({clock!r}) as file:
+            return real_time() + float(file.read() or 0)
+    except (OSError, ValueError):
+        return real_time()
+
+
+time.time = shifted
+"""
+"""sitecustomize.py of a node whose clock is wrong."""
+
+SOCKET = """\
+with open({socket!r}) as file:
+    exec(compile(file.read(), {socket!r}, "exec"))
+
+real_connect, real_connect_ex = socket.connect, socket.connect_ex
+black = []
 
 
 def where(address):
-    if isinstance(address, tuple) and len(address) == 2:
-        said = lines("unreachable")
-        if "%s:%s" % address in said or address[0] in said or ":%s" % address[1] in said:
-            return hole()
-    return address
+    try:
+        with open({unreachable!r}) as file:
+            said = file.read().split()
+    except OSError:
+        return address
+    if not isinstance(address, tuple) or len(address) != 2:
+        return address
+    return hole() if {{"%s:%s" % address, address[0], ":%s" % address[1]}} & set(said) else address
 
 
 def hole():
     # A listener with a full queue: whoever connects is kept waiting by the kernel, as by a dropped packet.
     if not black:
-        listener = socket.socket()
+        listener = socket()
         listener.bind(("127.0.0.1", 0))
         listener.listen(0)
         black.append(listener)
         for _ in range(2):
-            one = socket.socket()
+            one = socket()
             one.setblocking(False)
             real_connect_ex(one, listener.getsockname())
             black.append(one)
     return black[0].getsockname()
 
 
-time.time = shifted
-socket.socket.connect = lambda self, address: real_connect(self, where(address))
-socket.socket.connect_ex = lambda self, address: real_connect_ex(self, where(address))
+socket.connect = lambda self, address: real_connect(self, where(address))
+socket.connect_ex = lambda self, address: real_connect_ex(self, where(address))
 """
-"""sitecustomize.py of a node whose clock is wrong, or that cannot reach another."""
+"""The module `socket` of a node that cannot reach another: the real one, but packets to that one are lost."""
+
+WRAPPER = """\
+#!/bin/bash
+PYTHONPATH={folder}${{PYTHONPATH:+:$PYTHONPATH}} exec -a "$0" {python} "$@"
+"""
+"""python3 of such a node: with PYTHONPATH the module is found with and without `site`."""
 
 
-async def see_by_python(node: SimNode, file: str, words: Sequence[str]) -> None:
-    """Have the node's own Python see another time, or nobody at an address; its connections begin anew."""
-    write_file(node.folder / "fault" / file, "".join(f"{word}\n" for word in words))
+async def _begin_anew(node: SimNode) -> None:
+    """End the node's connections: programs that run keep what they have seen."""
+    await node.ssh.kill()
+    await node.ssh.listen()
+
+
+async def set_clock(node: SimNode, seconds: float) -> None:
+    """Have the node's Python see a time that is wrong."""
+    path = node.folder / "fault" / "clock"
+    write_file(path, f"{seconds:g}\n")
     for base in {node.folder, node.machine.rank_root}:
         site = site_packages(base)
         site.mkdir(parents=True, exist_ok=True)
         config = base / "usr" / "local" / "pyvenv.cfg"
         if not config.exists():
             config.write_text(f"home = {Path(python()).parent}\n", encoding="utf-8")
-        (site / "sitecustomize.py").write_text(SITE.format(faults=str(node.folder / "fault")), encoding="utf-8")
-    await node.ssh.kill()
-    await node.ssh.listen()
+        (site / "sitecustomize.py").write_text(SITE.format(clock=str(path)), encoding="utf-8")
+    await _begin_anew(node)
 
 
-def forget_by_python(node: SimNode) -> None:
-    """Have the node's Python see what is."""
-    for base in {node.folder, node.machine.rank_root}:
-        (site_packages(base) / "sitecustomize.py").unlink(missing_ok=True)
+async def set_unreachable(node: SimNode, spec: str, *, away: bool) -> None:
+    """Have what the node's Python sends to ADDRESS, ADDRESS:PORT or :PORT be lost, or arrive."""
+    path = node.folder / "fault" / "unreachable"
+    old = set(path.read_text(encoding="ascii").split()) if path.exists() else set()
+    write_file(path, "".join(f"{word}\n" for word in sorted(old | {spec} if away else old - {spec})))
+    folder = node.folder / "run" / "python"
+    folder.mkdir(exist_ok=True)
+    text = SOCKET.format(socket=str(socket.__file__), unreachable=str(path))
+    (folder / "socket.py").write_text(text, encoding="utf-8")
+    wrapper = WRAPPER.format(folder=shlex.quote(str(folder)), python=shlex.quote(python()))
+    for place in {node.folder / "usr" / "local" / "bin", node.machine.rank_bin}:
+        write_executable(place / ".python3.new", wrapper)
+        (place / ".python3.new").replace(place / "python3")
+    await _begin_anew(node)
 
 
 async def _clock(simulation: Simulation, words: Sequence[str]) -> str:
     word, text = words
     seconds = 0.0 if text == "off" else float(text.removesuffix("s"))
     for target in targets(simulation, word, npus=False):
-        await see_by_python(target.node, "clock", [f"{seconds:g}"] if seconds else [])
+        await set_clock(target.node, seconds)
     return f"the clock of {word} is {seconds:+g} s off; its connections began anew"
 
 
@@ -101,10 +132,10 @@ async def _unreachable(simulation: Simulation, words: Sequence[str]) -> str:
     name, _, port = whom.rpartition(":") if ":" in whom else (whom, "", "")
     address = simulation.node(name).machine.address if name else ""
     spec = f"{address}:{int(port)}" if port else address
+    if not spec:
+        raise ValueError(whom)
     for target in targets(simulation, word, npus=False):
-        path = target.node.folder / "fault" / "unreachable"
-        old = set(path.read_text(encoding="ascii").split()) if path.exists() else set()
-        await see_by_python(target.node, "unreachable", sorted(old | {spec} if away else old - {spec}))
+        await set_unreachable(target.node, spec, away=away)
     return f"{word} {'does not reach' if away else 'reaches'} {whom}; its connections began anew"
 
 
@@ -140,7 +171,8 @@ async def _end_listener(node: SimNode, path: Path) -> None:
 
 async def heal_python(node: SimNode) -> None:
     """Undo all of this on one node."""
-    forget_by_python(node)
+    for base in {node.folder, node.machine.rank_root}:
+        (site_packages(base) / "sitecustomize.py").unlink(missing_ok=True)
     for path in (node.folder / "run").glob("squatter-*.pid"):
         await _end_listener(node, path)
 

@@ -220,6 +220,10 @@ def cann_file(toolkit: str) -> str:
 
 PORT_RANGE = "proc/sys/net/ipv4/ip_local_port_range"
 """Below the root folder: ports that outgoing connections take."""
+RESERVED_PORTS = "proc/sys/net/ipv4/ip_local_reserved_ports"
+"""Ports that the kernel keeps from outgoing connections."""
+RESERVED = "60000-60063"
+"""What a well-kept server keeps for HCCL (hccl's HCCL_IF_BASE_PORT is 60000)."""
 DRIVER_FILE = "usr/local/Ascend/driver/version.info"
 FIRMWARE_FILE = "usr/local/Ascend/firmware/version.info"
 INSTALL_FILE = "etc/ascend_install.info"

@@ -115,7 +115,10 @@ case $command in
     echo "dev_id:$2, tls switch[$value](0:disable, 1:enable), tls preconfigured[1](0:non-preset, 1:preset), tls alarm time threshold[60]days"
     [ -n "$certs" ] || exit 0
     ends='Wed Jun 18 03:10:27 2053' words='(0:normal, 1:near expiration, 2:has expired)'
-    case $certs in 0) ;; *) get certs_end && ends=$value ;; esac
+    case $certs in
+    1) ends=$(LC_ALL=C date -u -d '+30 days' '+%a %b %e %H:%M:%S %Y') ;;
+    2) ends='Sat Feb  3 03:10:27 2024' ;;
+    esac
     for kind in 'pub cert' 'ca1 cert' 'ca2 cert'; do
         case $kind in
         pub*) subject=/C=CN/O=example/CN=www.example.com issuer='/C=CN/O=example/CN=example RSA PSS Sub CA' ;;
@@ -313,8 +316,8 @@ case $command in
             echo "recv time out seq=$seq"
         else
             received=$((received + 1))
-            [ $seq = 0 ] && each=0.1 || each=0.04
-            echo "recv seq=$seq,time=$each${seq}${2%?}000ms"
+            [ $seq = 0 ] && each=0.18 || each=0.04
+            echo "recv seq=$seq,time=$each${seq}000ms"
         fi
     done
     case $received in 3) loss=0.00 ;; 2) loss=33.33 ;; 1) loss=66.67 ;; *) loss=100.00 ;; esac
