@@ -246,7 +246,10 @@ def test_plan_without_npus_for_people_programs_and_bash() -> None:
 
 @pytest.mark.parametrize(
     "name",
-    ["demo", "deepseek-r1-2p1d", "deepseek-r1-2p1d-layerwise", "deepseek-r1-large-ep", "cpu-1p1d", "cpu-2p2d-moe"],
+    [
+        *("demo", "deepseek-r1-2p1d", "deepseek-r1-2p1d-layerwise", "deepseek-r1-large-ep"),
+        *("cpu-1p1d", "cpu-2p2d-moe", "a2-1p1d", "a2-2p1d"),
+    ],
 )
 def test_samples_check_and_plan(name: str) -> None:
     file = asset_dir("sample_configs") / f"{name}.yaml"
