@@ -11,6 +11,7 @@ from pdtui.console.app import ConsoleApp, Options
 from pdtui.fleet.snapshot import Alarm, RankState
 from tests.support.fake_fleet import NOW, FakeFleet, with_operation, with_rank
 from tests.support.manual_clock import ManualClock
+from tests.support.preflights import HANG, LEFT, LINK, preflight
 
 pytestmark = pytest.mark.skipif(
     sys.version_info[:2] != (3, 11), reason="pictures are compared on the oldest Python that is supported"
@@ -48,3 +49,10 @@ def test_a_cluster_without_npus(snap_compare: Any) -> None:
     fleet.publish(with_rank(made, "p/0", alarms=(held,)))
     keys = ["shift+tab", "up", "left", "space", "left", "left", "left", "m"]
     assert snap_compare(make(fleet), terminal_size=(120, 40), press=keys)
+
+
+def test_a_preflight(snap_compare: Any) -> None:
+    fleet = FakeFleet.healthy()
+    nodes = ("node1", "node2", "node3", "node4")
+    fleet.preflight_events = preflight(nodes, [LINK, HANG, LEFT], unreached="node4")
+    assert snap_compare(make(fleet), terminal_size=(120, 40), press=["p", "p", "wait:400"])

@@ -326,7 +326,7 @@ ACTIONS: tuple[Action, ...] = (
     Action("cancel_operation", ("X",), "act", "screen", _cancel, danger=True, footer=5),
     Action("test", ("t",), "act", "screen", footer=9),
     Action("poll", ("c",), "act", "screen", _poll, footer=10),
-    Action("acknowledge", ("a",), "act", "screen", _acknowledge, danger=True, footer=6),
+    Action("acknowledge", ("a",), "act", "screen", _acknowledge, danger=True, footer=10),
     Action("edit", ("e",), "act", "screen"),
     Action("shell", ("s",), "act", "screen", _needs_node("shell"), danger=True, footer=12),
     Action("go", ("enter",), "look", "screen", _go),

@@ -24,7 +24,7 @@ from pdtui.console.screens.help import HelpScreen
 from pdtui.console.screens.preflight_painted import Half, PaintedPreflight
 from pdtui.console.strings import S, ranks_of
 from pdtui.console.widgets.finding_list import FindingList
-from pdtui.console.widgets.line_view import Bar
+from pdtui.console.widgets.line_view import Bar, RowView
 from pdtui.console.widgets.result_matrix import ResultMatrix
 from pdtui.fleet.intents import Acknowledge
 from pdtui.fleet.preflight.markdown import markdown_of
@@ -172,6 +172,7 @@ class PreflightScreen(PaintedPreflight):
             self.cell = self.matrix.spot
         self.paint_all()
 
+    @on(RowView.Resized)
     @on(FindingList.Moved)
     def _finding_moved(self) -> None:
         self.paint_all()
