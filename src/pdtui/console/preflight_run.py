@@ -73,6 +73,7 @@ class Run:
         self._fresh: dict[Key, Result] = {}
         self._kept: dict[Key, Result] = {}
         self._was: Mapping[Key, Outcome] = {}
+        self._sorted: tuple[int, tuple[Result, ...]] = (-1, ())
 
     @property
     def running(self) -> bool:
@@ -119,9 +120,13 @@ class Run:
     @property
     def results(self) -> tuple[Result, ...]:
         """All that is known, worst first, then in the order of the checks."""
+        if self._sorted[0] == self.revision:
+            return self._sorted[1]
         order = {check: number for number, check in enumerate(self.all_checks)}
         known = [*self._kept.values(), *self._fresh.values()]
-        return tuple(sorted(known, key=lambda one: (_RANK[one.outcome], order.get(one.check, len(order)))))
+        made = sorted(known, key=lambda one: (_RANK[one.outcome], order.get(one.check, len(order))))
+        self._sorted = (self.revision, tuple(made))
+        return self._sorted[1]
 
     @property
     def all_checks(self) -> tuple[str, ...]:

@@ -78,6 +78,10 @@ class PaintedPreflight(Screen[None]):
         self.only_new = False
         self._notice: tuple[str, Severity, float] | None = None
         self._seen: tuple[object, ...] = ()
+        self._made_of: tuple[object, ...] = ()
+        self._made = Findings()
+        self._table_of: tuple[object, ...] = ()
+        self._table = Table((), (), {})
 
     def compose(self) -> ComposeResult:
         """Header, matrix, findings, prompt, notices, footer."""
@@ -223,7 +227,10 @@ class PaintedPreflight(Screen[None]):
     def _paint_matrix(self, run: Run | None) -> None:
         table, pending = Table((), (), {}), frozenset[str]()
         if run is not None:
-            table = run.table(run.all_nodes, self.checks(run))
+            of = (run, run.revision, self.filter)
+            if of != self._table_of:
+                self._table_of, self._table = of, run.table(run.all_nodes, self.checks(run))
+            table = self._table
             if run.running:
                 pending = frozenset({*run.nodes, CLUSTER} - run.answered)
         self.matrix.show(table, pending)
@@ -244,8 +251,15 @@ class PaintedPreflight(Screen[None]):
         self._rule("found-title", Title(found.title, note=note), "found")
 
     def _findings(self, run: Run | None) -> Findings:
+        """Return what is said below the title; made again only when it can be another."""
         if run is None:
             return Findings((), self._empty_rows(), S.preflight)
+        of = (run, run.revision, self.cell, self.filter, self.only_new, self._snapshot().acknowledgements)
+        if of != self._made_of:
+            self._made_of, self._made = of, self._make_findings(run)
+        return self._made
+
+    def _make_findings(self, run: Run) -> Findings:
         if self.cell is not None:
             check, column = self.cell
             title = f"{column}  {check}" if column != CLUSTER else check
