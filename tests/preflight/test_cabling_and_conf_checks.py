@@ -94,6 +94,24 @@ def test_hccn_conf(before: str, after: str, subject: str, outcome: Outcome, word
     assert [(result.subject, result.outcome) for result in found] == [(subject, outcome)]
 
 
+def test_one_mistake_is_told_once_with_the_lines_that_it_is_about() -> None:
+    nodes = Gathered()
+    nodes.edit("node2", lambda text: text.replace("address_5=10.1.2.15", "address_5=10.9.2.15"))
+    (result,) = [result for result in nodes.run("hccn-conf") if result.outcome is not PASS]
+    assert result.summary.startswith("address_5=10.9.2.15 in the file")
+    nodes = Gathered()
+    nodes.edit("node2", lambda text: text.replace("gateway_5=10.1.0.1", "gateway_5=10.9.0.1"))
+    (result,) = [result for result in nodes.run("hccn-conf") if result.outcome is not PASS]
+    assert result.summary == "line 29: gateway_5=10.9.0.1 is outside the subnet of address_5 (10.1.0.0/16)"
+    assert result.evidence[0].raw.split("\n") == [
+        "line 26: address_5=10.1.2.15",
+        "line 27: netmask_5=255.255.0.0",
+        "line 28: netdetect_5=10.1.0.1",
+        "line 29: gateway_5=10.9.0.1",
+        "line 30: tls_enable_5=0",
+    ]
+
+
 def test_an_address_twice_is_told_in_a_file_and_over_nodes() -> None:
     nodes = Gathered()
     nodes.edit("node2", lambda text: text.replace("address_5=10.1.2.15", "address_5=10.1.2.14"))

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Iterable, Iterator, Mapping
+from collections.abc import AsyncIterator, Collection, Iterable, Iterator, Mapping
+from dataclasses import replace
 from typing import Any
 
 from pdtui.fleet.preflight.check import NodeView, Survey, check, spans
@@ -39,7 +40,7 @@ _WRITE = (
     "write address_N, netmask_N (and gateway_N, netdetect_N) of every NPU into it, as on a node that works: "
     "without it the addresses are gone after a reboot, and Mooncake finds none"
 )
-_CORRECT = "correct the line on the host; what runs now is not changed by that, a reboot is"
+_CORRECT = "correct the line on the host: it counts for Mooncake at once, and for the NPU from the next boot"
 _STALE = (
     "one of the two is old. Mooncake takes the file's: correct the line, or bring the NPU to the file's address "
     "in a quiet hour (hccn_tool -i N -ip -s address ... netmask ... writes both)"
@@ -104,21 +105,33 @@ def _owners(views: Iterable[NodeView]) -> Mapping[str, list[str]]:
 def _judge_conf(
     view: NodeView, reading: Reading[Any], conf: HccnConf, owners: Mapping[str, list[str]]
 ) -> Iterator[Result]:
+    stale = {device for device in view.devices if _judge_device(view, conf, device).outcome is Outcome.FAIL}
     for problem in conf.problems:
+        if problem.device in stale and problem.line != conf.line(problem.device, "address"):
+            continue  # It is measured against an address that is wrong itself.
         say = view.failed if problem.serious else view.warned
         on = problem.device if problem.device in view.devices else None
-        yield say(f"line {problem.line}: {problem.summary}", reading, on=on, remedy=_CORRECT)
+        shown = _excerpt(reading, conf, problem.device, problem.line)
+        yield say(f"line {problem.line}: {problem.summary}", shown, on=on, remedy=_CORRECT)
+    told = {problem.line for problem in conf.problems}
     found: list[tuple[int, Finding, Reading[Any]]] = []
     for device in view.devices:
         address = conf.value(device, "address")
         elsewhere = [other for other in owners.get(address, []) if not other.startswith(f"{view.name}/")]
         if address and elsewhere:
             words = f"address_{device}={address} is the address of {', '.join(elsewhere)} too"
-            found.append((device, Finding(Outcome.FAIL, words, _CORRECT), reading))
-        told = _judge_device(view, conf, device)
-        found.append((device, told, view.read(Query.IP, device)))
-        found += [(device, other, at) for other, at in _others(view, conf, device)]
+            found.append((device, Finding(Outcome.FAIL, words, _CORRECT), _excerpt(reading, conf, device)))
+        found.append((device, _judge_device(view, conf, device), view.read(Query.IP, device)))
+        found += [(device, other, at) for other, at in _others(view, conf, device, told)]
     yield from view.rolled(found)
+
+
+def _excerpt(reading: Reading[Any], conf: HccnConf, device: int | None, line: int = 0) -> Reading[Any]:
+    """Return the reading with the lines of one NPU, or one line, in place of the whole file."""
+    lines = reading.raw.split("\n")
+    wanted = {line} if device is None else {at for name, at in conf.lines.items() if name.endswith(f"_{device}")}
+    shown = [f"line {at}: {lines[at - 1]}" for at in sorted({*wanted, line}) if 0 < at <= len(lines)]
+    return replace(reading, raw="\n".join(shown) or reading.raw)
 
 
 def _judge_device(view: NodeView, conf: HccnConf, device: int) -> Finding:
@@ -142,8 +155,13 @@ def _judge_device(view: NodeView, conf: HccnConf, device: int) -> Finding:
     return without_answer(running, "the address that runs")
 
 
-def _others(view: NodeView, conf: HccnConf, device: int) -> Iterator[tuple[Finding, Reading[Any]]]:
-    """Compare netmask, gateway and detect address where both the file and the NPU have one."""
+def _others(
+    view: NodeView, conf: HccnConf, device: int, told: Collection[int]
+) -> Iterator[tuple[Finding, Reading[Any]]]:
+    """Compare netmask, gateway and detect address where both the file and the NPU have one.
+
+    `told`: lines of which something is said already.
+    """
     address, gateway = view.read(Query.IP, device), view.read(Query.GATEWAY, device)
     detect = view.read(Query.NETDETECT, device)
     running = {
@@ -153,8 +171,9 @@ def _others(view: NodeView, conf: HccnConf, device: int) -> Iterator[tuple[Findi
     }
     for key, (reading, value) in running.items():
         said = conf.value(device, key)
-        if said and value and said != value:
-            words = f"{key}_{device}={said} in the file (line {conf.line(device, key)}), and {value} runs"
+        line = conf.line(device, key)
+        if said and value and said != value and line not in told:
+            words = f"{key}_{device}={said} in the file (line {line}), and {value} runs"
             yield Finding(Outcome.WARN, words, _STALE), reading
 
 
