@@ -176,6 +176,17 @@ def test_a_tool_that_hangs_is_unknown_and_says_since_which_limit() -> None:
     assert found["node1/9"] == (UNKNOWN, "hccn_tool: hangs: no answer from hccn_tool within 10 s")
 
 
+@pytest.mark.parametrize("check", ["npu-count", "npu-health", "spod", "hbm"])
+def test_what_rests_on_a_tool_that_does_not_work_says_so_once(check: str) -> None:
+    nodes = Nodes()
+    text = b"dcmi module initialize failed. ret is -8005"
+    nodes.fails("node1", Answer("npu-smi info", text, b"", 187, at=NOW))
+    nodes.every("node1", Query.HEALTH, text.decode(), status=187)
+    nodes.every("node1", Query.SPOD, text.decode(), status=187)
+    words = "npu-smi does not work there: no permission, or the driver is not loaded (-8005)"
+    assert nodes.bad(check) == {"node1": (NOT_RUN, words)}
+
+
 def test_hccn_tool_without_its_libraries_fails_once_for_the_node() -> None:
     nodes = Nodes()
     text = "hccn_tool: error while loading shared libraries: libc_sec.so: cannot open shared object file"

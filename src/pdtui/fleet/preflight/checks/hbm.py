@@ -11,6 +11,7 @@ from typing import Any
 
 from pdtui.errors import RemoteError
 from pdtui.fleet.preflight.check import NAMED, WITH_NPUS, NodeView, check
+from pdtui.fleet.preflight.checks.npus import without_npu_smi
 from pdtui.fleet.preflight.facts import Item
 from pdtui.fleet.preflight.outcome import Finding, Outcome, Result
 from pdtui.fleet.preflight.probes import NO_ANSWER, Everywhere, cluster_probe
@@ -88,7 +89,7 @@ def hbm(view: NodeView) -> Iterable[Result]:
     reading = view.read(Query.TABLE)
     table = reading.value
     if not isinstance(table, Table):
-        yield view.unknown(reading, what="npu-smi's table")
+        yield without_npu_smi(view) or view.unknown(reading, what="npu-smi's table")
         return
     node = _Node(view, table)
     chips = {chip.device: chip for chip in table.chips}

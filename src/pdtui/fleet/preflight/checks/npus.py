@@ -52,6 +52,14 @@ def _of_tool(tool: str, reading: Reading[Any]) -> Finding:
     return unknown(reading, tool)
 
 
+def without_npu_smi(view: NodeView) -> Result | None:
+    """Return that a check was not run because npu-smi does not work on a node; `tools` says what to do."""
+    reading = view.read(Query.TABLE)
+    if reading.failure not in _USELESS:
+        return None
+    return view.not_run(f"npu-smi does not work there: {failure_words(reading)}")
+
+
 _SORTS: tuple[tuple[re.Pattern[str], str], ...] = (
     (re.compile(r"910(?:A|B|Pro[AB])$"), "a1"),
     (re.compile(r"910B\d"), "a2"),
@@ -73,7 +81,7 @@ def npu_count(view: NodeView) -> Iterable[Result]:
     reading = view.read(Query.TABLE)
     table = reading.value
     if not isinstance(table, Table):
-        yield view.unknown(reading, what="npu-smi's table")
+        yield without_npu_smi(view) or view.unknown(reading, what="npu-smi's table")
         return
     other = _other_platform(table, view.platform)
     if other:
@@ -119,6 +127,9 @@ def _other_platform(table: Table, platform: Platform) -> str:
 @check("npu-health", "The NPUs are well", needs=(Query.TABLE, Query.HEALTH), platforms=WITH_NPUS)
 def npu_health(view: NodeView) -> Iterable[Result]:
     """Every chip says OK, in the table and when it is asked itself; else with its error codes."""
+    if useless := without_npu_smi(view):
+        yield useless
+        return
     table = view.read(Query.TABLE).value
     chips = {chip.device: chip for chip in table.chips} if isinstance(table, Table) else {}
     gone = set(view.devices) - set(chips) if isinstance(table, Table) and table.complete else set[int]()

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from pdtui.fleet.preflight.check import NAMED, NodeView, Survey, check
+from pdtui.fleet.preflight.checks.npus import without_npu_smi
 from pdtui.fleet.preflight.outcome import Finding, Outcome, Result
 from pdtui.fleet.preflight.roce import of_assessment, plane_of, without_answer
 from pdtui.readings.answer import Failure, Reading
@@ -67,7 +68,7 @@ def _judge_vnic(view: NodeView, device: int, value: Vnic, *, few: bool) -> Findi
 @check(
     "spod",
     "The super pod is consistent",
-    needs=(Query.SPOD, Query.IP, Query.LINK),
+    needs=(Query.SPOD, Query.TABLE, Query.IP, Query.LINK),
     scope="cluster",
     platforms=("a3",),
 )
@@ -75,6 +76,9 @@ def spod(survey: Survey) -> Iterable[Result]:
     """SDIDs decode, a node's NPUs agree, no two nodes have one index, and nodes that need it share a pod."""
     places: dict[str, tuple[Spod, Reading[Any]]] = {}
     for view in survey.views:
+        if useless := without_npu_smi(view):
+            yield useless
+            continue
         known = {
             device: reading.value
             for device in view.devices
