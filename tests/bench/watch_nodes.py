@@ -124,7 +124,7 @@ async def grow(folder: Path, changes: int) -> None:
         by="bench",
         folder=folder,
         tell=lambda _: None,
-        complain=print,  # type: ignore[arg-type]
+        complain=print,
         hook=Hook(("true",), clock=SystemClock(), tell=lambda _: None),
     )
     well = fake.snapshot

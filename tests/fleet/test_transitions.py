@@ -17,7 +17,7 @@ from pdtui.fleet.snapshot import (
     RankState,
     Snapshot,
 )
-from pdtui.fleet.transitions import SETTLING, Follower, Transition, transitions
+from pdtui.fleet.transitions import LEARNING, SETTLING, Follower, Transition, transitions
 from pdtui.readings.verdict import Reason, Verdict
 from tests.support.fake_fleet import NOW, FakeFleet, with_node, with_npu, with_rank
 
@@ -257,3 +257,15 @@ def test_a_rank_that_the_file_does_not_have_is_told_when_it_is_wrong(well: Snaps
     more = replace(well, ranks=(*well.ranks, stray))
     assert short(transitions(well, more)) == [("rank", "old/0", "unknown", "failed", True)]
     assert transitions(more, well) == ()
+
+
+def test_what_is_read_for_the_first_time_after_the_start_calls_nobody(well: Snapshot) -> None:
+    follower = Follower(well)
+    (found,) = follower.take(replace(npu(well, FLAPS), made_at=NOW + 40))
+    assert (found.worse, found.calls) == (False, False)
+    assert "found at the first look" in found.summary
+    (failed,) = follower.take(replace(npu(well, LINK, FLAPS), made_at=NOW + 50))
+    assert failed.calls
+    follower.take(replace(well, made_at=NOW + 60))
+    (told,) = follower.take(replace(npu(well, FLAPS), made_at=NOW + LEARNING + 1))
+    assert told.calls

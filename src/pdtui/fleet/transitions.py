@@ -38,6 +38,9 @@ Kind = Literal["node", "npu", "rank", "service", "alarm", "file"]
 SETTLING = 60.0
 """Seconds after a connection came back in which an NPU may still be unread: what was known of it stays."""
 
+LEARNING = 180.0
+"""Seconds after a node was first seen in which what only sharpens a verdict is read for the first time."""
+
 _VERDICTS = {**SEVERITY, Verdict.NA: 0, Verdict.HEALTHY: 0}
 _STATES = {RankState.UNKEPT: 1, RankState.STALLED: 2, RankState.UNHEALTHY: 3, RankState.FAILED: 4}
 """How bad a state is; 0: one that is well, or that somebody asked for."""
@@ -74,6 +77,9 @@ class Follower:
 
     def __init__(self, snapshot: Snapshot) -> None:
         self._seen = snapshot
+        self._began: dict[str, float] = {}
+        """Node -> when it was first seen connected."""
+        self._learn(snapshot)
 
     def awaits_cause(self, snapshot: Snapshot) -> bool:
         """Return whether a rank has just failed, and why has not been read yet from its log."""
@@ -90,7 +96,23 @@ class Follower:
         now = carried(self._seen, snapshot)
         found = transitions(self._seen, now)
         self._seen = now
-        return found
+        self._learn(snapshot)
+        return tuple(map(self._as_news, found))
+
+    def _learn(self, snapshot: Snapshot) -> None:
+        for node in snapshot.nodes:
+            if node.state is NodeState.CONNECTED:
+                self._began.setdefault(node.name, snapshot.made_at)
+
+    def _as_news(self, one: Transition) -> Transition:
+        """Return a transition; what was found because it was asked for the first time may be old: no call.
+
+        A failed NPU always calls: what makes one is read before the first picture.
+        """
+        began = self._began.get(one.subject.partition("/")[0], one.at)
+        if one.kind == "npu" and one.worse and one.after == Verdict.DEGRADED and one.at - began < LEARNING:
+            return replace(one, worse=False, summary=f"{one.summary} (found at the first look)")
+        return one
 
 
 def carried(old: Snapshot, new: Snapshot) -> Snapshot:

@@ -10,7 +10,7 @@ from dataclasses import asdict, replace
 from pathlib import Path
 
 from pdtui.clock import Clock
-from pdtui.fleet.fleet import Fleet
+from pdtui.fleet.handle import FleetHandle
 from pdtui.fleet.journal import Journal
 from pdtui.fleet.snapshot import NodeState, Snapshot
 from pdtui.fleet.transitions import Follower, Transition
@@ -35,7 +35,7 @@ class Watch:
 
     def __init__(
         self,
-        fleet: Fleet,
+        fleet: FleetHandle,
         *,
         clock: Clock,
         by: str,
