@@ -19,18 +19,17 @@ _EXACT = frozenset({"api", "rpc", "kv", "proxy", "hccl"})
 """Planned ports that must be free at one number: HCCL counts from its base, the transfer engine tries others."""
 
 
-def environments(view: NodeView) -> Iterator[tuple[str, Reading[Environment]]]:
-    """Yield (group, environment) where ranks run; each environment once, a group alone without a name."""
+def environments(view: NodeView) -> Sequence[tuple[str, Reading[Environment]]]:
+    """Return (group, environment) where ranks run, each environment once; one alone has no group's name."""
     groups = groups_on(view)
     if not groups:
-        yield "", view.read("place", "variables")
-    seen: list[Environment] = []
+        return [("", view.read("place", "variables"))]
+    found: list[tuple[str, Reading[Environment]]] = []
     for group in groups:
         reading: Reading[Environment] = view.read("place", f"variables {group.name}")
-        if reading.value is None or reading.value not in seen:
-            yield group.name if len(groups) > 1 else "", reading
-        if reading.value is not None:
-            seen.append(reading.value)
+        if reading.value is None or all(reading.value != other.value for _, other in found):
+            found.append((group.name, reading))
+    return found if len(found) > 1 else [("", found[0][1])]
 
 
 def owner(interfaces: Iterable[Interface], address: str) -> Interface | None:

@@ -216,6 +216,11 @@ class _Bad:
     reading: Reading[Reached]
     way: Way
 
+    @property
+    def is_dead(self) -> bool:
+        """Whether none of its ports is reached."""
+        return sum(map(len, self.trouble.values())) == len(self.way.ports)
+
 
 def _trouble(survey: Survey, found: Reached) -> Mapping[str, list[int]]:
     """Return the ports that are not reached, by what came of them."""
@@ -244,11 +249,15 @@ def _failures(survey: Survey, address: str, ones: Sequence[_Bad], tried: int) ->
     """Yield the ways to one address that are not open: one line where all nodes find the same."""
     there = next((name for name, node in survey.topology.nodes.items() if node.address == address), "")
     label = there or address
-    words = {tuple((word, tuple(numbers)) for word, numbers in one.trouble.items()) for one in ones}
     evidence = tuple(Evidence(one.reading.command, one.reading.raw, one.reading.at) for one in ones[:3])
-    if len(ones) > 2 and len(ones) == tried and len(words) == 1:
-        summary = f"none of {tried} nodes that need it reaches {address}: {_words(ones[0])}"
-        yield Result("reach", label, Outcome.FAIL, summary, _remedy(ones[0], label, address), evidence)
+    words = {tuple(one.trouble) for one in ones}
+    if len(ones) > 1 and len(ones) == tried and len(words) == 1 and all(one.is_dead for one in ones):
+        summary = f"none of {tried} nodes that need it reaches {address}: {', '.join(ones[0].trouble)}"
+        facts = survey.nodes.get(there)
+        # The node that nobody reaches may be the one that we do not reach either.
+        down = facts is not None and not facts.connection.host
+        remedy = f"see why {there} is not reached: ssh" if down else _remedy(ones[0], label, address)
+        yield Result("reach", label, Outcome.FAIL, summary, remedy, evidence)
         return
     for one in ones:
         source = one.reading.value.source if one.reading.value is not None else ""
@@ -263,9 +272,9 @@ def _words(one: _Bad) -> str:
     for word, numbers in one.trouble.items():
         uses = ", ".join(dict.fromkeys(one.way.ports[port] for port in numbers))
         parts.append(f"{word} at {spans(numbers)} ({uses})")
-    count = sum(len(numbers) for numbers in one.trouble.values())
-    rest = len(one.way.ports) - count
-    return "; ".join(parts) + (f"; {rest} other ports are reached" if rest else "; no port is reached")
+    rest = len(one.way.ports) - sum(map(len, one.trouble.values()))
+    reached = "the other port is" if rest == 1 else f"the other {rest} ports are" if rest else "no port is"
+    return f"{'; '.join(parts)}; {reached} reached"
 
 
 def _remedy(one: _Bad, label: str, address: str) -> str:
