@@ -5,9 +5,7 @@ from __future__ import annotations
 from tests.preflight.rows import Row, hangs
 
 LOGIN = "login"
-"""The scene in which a shell of node2 waits: everything that is looked at in the environment of ranks hangs."""
-
-HANG = "hang-login node2"
+"""The scene in which a container is down, a shell waits, the import of Mooncake hangs, and a node is cut off."""
 
 IN_ENVIRONMENT = (
     "shm",
@@ -21,14 +19,14 @@ IN_ENVIRONMENT = (
 )
 
 ROWS: tuple[Row, ...] = (
-    Row("container", "bad", ("container node2 stop",), "node2", ("is not running", "exited"), "no-container"),
+    Row("container", "bad", ("container node1 stop",), "node1", ("is not running", "exited"), LOGIN),
     Row("host-network", "bad", ("network node2 bridge",), "node2", ("network bridge",)),
     Row("host-network", "unknown", ("engine-garble node3",), "node3", ("cannot be read",)),
     hangs("host-network", "node4", "engine-hang node4", "docker"),
     Row("shm", "bad", ("shm node2 64m",), "node2", ("64 MB",)),
     Row("devices", "bad", ("device node2 davinci3 off",), "node2", ("davinci3",)),
     Row("ports", "bad", ("listen node2 7101",), "d/1", ("7101", "not started here")),
-    Row("reach", "bad", ("unreachable node2 node1",), "node2 -> node1", ("no answer",), "reach"),
+    Row("reach", "bad", ("unreachable node3 node1",), "node3 -> node1", ("no answer",), LOGIN),
     Row("model", "bad", ("model node2 shard",), "node2", ("1 of 24 weight files", "missing")),
     hangs("model", "node4", "model node4 hang"),
     Row("cann", "bad", ("version node2 cann 8.5.1",), "node2", ("8.5.1", "9.0.0")),
@@ -49,16 +47,14 @@ ROWS: tuple[Row, ...] = (
     ),
     Row("mooncake", "unknown", ("version node3 mooncake garble",), "node3", ("cannot be read",)),
     hangs("mooncake", "node4", "version node4 vllm hang"),
-    Row(
-        "mooncake-import", "bad", ("no-mooncake node2 broken",), "node2", ("libascend_transport_mem.so",), "import"
-    ),
-    hangs("mooncake-import", "node4", "no-mooncake node4 hang", scene="import"),
+    Row("mooncake-import", "bad", ("no-mooncake node4 broken",), "node4", ("libascend_transport_mem.so",)),
+    hangs("mooncake-import", "node3", "no-mooncake node3 hang", scene=LOGIN),
     Row("proxy-env", "bad", ("proxy-env node2 http://me:secret@corp:3128",), "node2", ("http://***@corp:3128",)),
     Row("disk", "bad", ("disk node2 200",), "node2", ("200 MB",)),
     Row("ulimit", "bad", ("ulimit node2 1024",), "node2", ("1024",)),
     Row("ephemeral-ports", "bad", ("ephemeral node2 7000-61000",), "node2", ("7100-7103", "7000-61000")),
     Row("ephemeral-ports", "unknown", ("ephemeral node3 garble",), "node3", ("cannot be read",)),
-    *(hangs(check, "node2", HANG, scene=LOGIN) for check in IN_ENVIRONMENT),
+    *(hangs(check, "node2", "hang-login node2", scene=LOGIN) for check in IN_ENVIRONMENT),
 )
 
 _READ = "the script reads it from the kernel: it is there, or the whole script gives no answer"

@@ -16,7 +16,7 @@ from pdtui.fleet.preflight.outcome import Outcome, Result
 from pdtui.fleet.preflight.report import PreflightReport
 from pdtui.fleet.preflight.request import PreflightRequest
 from pdtui.remote.connections import Connections
-from pdtui.remote.interface import NodeLink
+from pdtui.remote.interface import NodeAgent, NodeLink
 from pdtui.sim.simulation import Simulation
 from pdtui.topology.load import load_checked
 from pdtui.topology.planner import make_plan
@@ -66,7 +66,11 @@ async def test_every_row_is_shown(tmp_path: Path) -> None:
             for scene in SCENES:
                 rows = [row for row in ROWS if row.scene == scene]
                 for fault in dict.fromkeys(fault for row in rows for fault in row.faults):
+                    agents = {name: link.host_agent for name, link in links.items()}
                     await simulation.fault(fault)
+                    if fault.startswith(BEGIN_ANEW):
+                        name = fault.split()[1]
+                        await eventually(lambda name=name, old=agents[name]: is_back(links[name], old))  # type: ignore[misc]
                     if fault.startswith("sshd-kill"):
                         await eventually(lambda fault=fault: links[fault.split()[1]].host_agent is None)  # type: ignore[misc]
                 report = await run(desk, tuple(topology.nodes), sorted({row.check for row in rows}))
@@ -84,6 +88,16 @@ async def test_every_row_is_shown(tmp_path: Path) -> None:
 
 
 _BAD = (Outcome.FAIL, Outcome.WARN, Outcome.UNKNOWN, Outcome.NOT_RUN)
+
+
+BEGIN_ANEW = ("unreachable", "clock")
+"""Faults that end a node's connections and let them begin again."""
+
+
+def is_back(link: NodeLink, old: NodeAgent | None) -> bool:
+    """Return whether a node has another agent than before, and one where ranks run."""
+    link.retry_now()
+    return link.host_agent not in (None, old) and link.rank_agent is not None
 
 
 async def reconnected(links: Mapping[str, NodeLink]) -> None:

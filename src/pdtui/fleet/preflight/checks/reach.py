@@ -203,8 +203,8 @@ def reach(survey: Survey) -> Iterable[Result]:
     for address, ones in bad.items():
         yield from _failures(survey, address, ones, to[address])
     if fine:
-        rest = "the other" if bad else "all"
-        yield survey.passed(f"{rest} {fine} ways between nodes are open, {ports} ports tried")
+        which = "all " if fine == len(asked) else "the other " if bad else ""
+        yield survey.passed(f"{which}{fine} ways between nodes are open, {ports} ports tried")
 
 
 @dataclass(frozen=True, slots=True)
