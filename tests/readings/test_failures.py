@@ -7,7 +7,7 @@ import pytest
 from pdtui.readings.answer import Answer, Failure, failure_of
 from pdtui.readings.npu_smi import read_table
 from pdtui.readings.npu_smi_kinds import NPU_SMI
-from pdtui.readings.words import failure_words
+from pdtui.readings.words import failure_words, remedy_of
 from tests.readings.samples import answered, said, sample
 
 USAGE = "Usage: npu-smi info <watch|proc|-h|-m|-l|-t type> [Options...]"
@@ -133,6 +133,21 @@ def test_what_could_not_be_started_is_told_by_the_system() -> None:
 def test_words_say_what_a_code_means(text: str, words: str) -> None:
     aside = "DrvMngGetConsoleLogLevel failed. (g_conLogLevel=3)\n"
     assert failure_words(read_table(said(aside + text + "\n", "", 1))) == words
+
+
+@pytest.mark.parametrize(
+    ("text", "remedy"),
+    [
+        ("dcmi module initialize failed. ret is -8005", "HwHiAiUser"),
+        ("dcmi model initialized failed, because the device is used. ret is -8020", "container or VM that has it"),
+        ("Failed to execute npu-smi info. ret is -8015.", "wait a minute"),
+        (sample("npu_smi_fail_loader_libc_sec.txt").decode(), "LD_LIBRARY_PATH"),
+        ("Error response from daemon: No such container: vllm", "runtime.container"),
+        (sample("npu_smi_fail_not_found.txt").decode(), "install the driver, or mount it"),
+    ],
+)
+def test_what_to_do_is_about_what_was_said(text: str, remedy: str) -> None:
+    assert remedy in remedy_of(read_table(said(text + "\n", "", 1)))
 
 
 @pytest.mark.parametrize(

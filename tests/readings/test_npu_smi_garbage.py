@@ -55,7 +55,7 @@ def of_device(value: Any) -> list[Any]:
 def test_a_cut_answer_says_nothing_that_the_whole_does_not(name: str) -> None:
     whole, kind = sample(name), OF_SAMPLE[name]
     full = of_device(kind.read(Answer("npu-smi", whole)).value)
-    for cut in range(len(whole) - 1):
+    for cut in range(0, len(whole) - 1, 1 if len(whole) < 500 else 5):
         value = kind.read(Answer("npu-smi", whole[:cut])).value
         if value is None:
             continue

@@ -19,7 +19,7 @@ from pdtui.readings.catalogue import Asked, Generation, find, kinds, split
 from pdtui.readings.hccn import a5
 from pdtui.readings.npu_smi import Table
 from pdtui.readings.verdict import SEVERITY, Verdict
-from pdtui.readings.words import REMEDIES, failure_words
+from pdtui.readings.words import failure_words, remedy_of
 
 SCHEMA_VERSION = 1
 
@@ -155,7 +155,7 @@ def _answer(one: _Read) -> dict[str, object]:
         failure = {
             "class": reading.failure.value,
             "words": failure_words(reading),
-            "remedy": REMEDIES.get(reading.failure, ""),
+            "remedy": remedy_of(reading),
         }
     reason = None
     if told is not None and told.verdict not in (Verdict.HEALTHY, Verdict.NA):

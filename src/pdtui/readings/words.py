@@ -53,6 +53,17 @@ _CODES: Mapping[str, str] = {
 }
 """What DCMI's codes mean."""
 
+_SOON = "wait a minute and ask again; it stays so when the chip does not come up: dmesg, then a reboot"
+_REMEDIES_OF_CODES: Mapping[str, str] = {
+    "8012": _SOON,
+    "8015": _SOON,
+    "8017": "wait for the upgrade to end, then reboot",
+    "8020": "find the container or VM that has it (docker ps, on the host) and stop it, or give it other NPUs",
+}
+
+_LIBRARY = re.compile(r"error while loading shared libraries: (\S+?):")
+_NO_CONTAINER = re.compile(r"No such container|container \S+ is not running")
+
 
 def failure_words(reading: Reading[T]) -> str:
     """Return why a reading has no value: `the tool is busy with another caller`."""
@@ -61,7 +72,31 @@ def failure_words(reading: Reading[T]) -> str:
     words = _WORDS[reading.failure]
     if reading.failure is Failure.DRIVER and (code := _CODE.search(reading.raw)):
         return f"{_CODES.get(code[1], words)} (-{code[1]})"
+    if library := _library(reading):
+        return f"{words} ({library})"
     lines = (line.strip() for line in reading.raw.split("\n") if not line.startswith(SAID_ASIDE))
     first = next(filter(None, lines), "")
     told = reading.failure in (Failure.ERROR, Failure.ENVIRONMENT, Failure.UNREADABLE) and first
     return f"{words} ({first[:120]})" if told else words
+
+
+def _library(reading: Reading[T]) -> str:
+    """Return the library that the loader did not find."""
+    match = _LIBRARY.search(reading.raw) if reading.failure is Failure.ENVIRONMENT else None
+    return match[1] if match else ""
+
+
+def remedy_of(reading: Reading[T]) -> str:
+    """Return what to do about a reading without a value; empty when it has one."""
+    if reading.failure is None:
+        return ""
+    if reading.failure is Failure.DRIVER and (code := _CODE.search(reading.raw)) is not None:
+        return _REMEDIES_OF_CODES.get(code[1], REMEDIES[Failure.DRIVER])
+    if _library(reading):
+        return (
+            "the driver's libraries are not found: mount or install /usr/local/Ascend/driver/lib64 (with its "
+            "folders common and driver), and have LD_LIBRARY_PATH name them"
+        )
+    if reading.failure is Failure.ENVIRONMENT and _NO_CONTAINER.search(reading.raw):
+        return "start the container, or correct runtime.container in the topology file"
+    return REMEDIES.get(reading.failure, "")

@@ -12,7 +12,7 @@ from pdtui.fleet.preflight.facts import Item, NodeFacts
 from pdtui.fleet.preflight.outcome import Evidence, Finding, Outcome, Result
 from pdtui.fleet.preflight.probes import NO_ANSWER, place_of
 from pdtui.readings.answer import Failure, Reading
-from pdtui.readings.words import REMEDIES, failure_words
+from pdtui.readings.words import failure_words, remedy_of
 from pdtui.text import did_you_mean
 from pdtui.topology.model import Node, Platform, Topology
 from pdtui.topology.plan import Plan
@@ -330,8 +330,7 @@ def unknown(reading: Reading[Any], what: str = "") -> Finding:
         words = last  # It was not gathered, and why.
     else:
         words = failure_words(reading)
-    remedy = REMEDIES.get(reading.failure, "") if reading.failure is not None else ""
-    return Finding(Outcome.UNKNOWN, f"{what}: {words}" if what else words, remedy)
+    return Finding(Outcome.UNKNOWN, f"{what}: {words}" if what else words, remedy_of(reading))
 
 
 def evidence_of(readings: Sequence[Reading[Any]]) -> tuple[Evidence, ...]:

@@ -9,7 +9,7 @@ from typing import TypeVar
 from pdtui.readings.answer import ABSENT, Failure, Reading
 from pdtui.readings.reasons import kind_of
 from pdtui.readings.verdict import SEVERITY, Verdict
-from pdtui.readings.words import REMEDIES, failure_words
+from pdtui.readings.words import failure_words, remedy_of
 from pdtui.topology.model import Platform
 
 T = TypeVar("T")
@@ -70,7 +70,7 @@ def assess_failure(name: str, reading: Reading[T]) -> Assessment:
         return Assessment(Verdict.NA, words)
     kind = kind_of("no-answer")
     return Assessment(
-        Verdict.UNKNOWN, words, kind.meaning, REMEDIES.get(failure, ""), f"no-answer-{name.replace(' ', '-')}"
+        Verdict.UNKNOWN, words, kind.meaning, remedy_of(reading), f"no-answer-{name.replace(' ', '-')}"
     )
 
 

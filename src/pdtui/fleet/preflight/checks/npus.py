@@ -17,7 +17,7 @@ from pdtui.readings.assess.chip import assess_health, assess_word
 from pdtui.readings.commands import Query, npu_and_chip
 from pdtui.readings.npu_smi import Chip, Table
 from pdtui.readings.npu_smi_identity import ChipHealth
-from pdtui.readings.words import REMEDIES, failure_words
+from pdtui.readings.words import failure_words, remedy_of
 from pdtui.topology.model import Platform
 
 _USELESS = (Failure.ENVIRONMENT, Failure.PERMISSION, Failure.DRIVER)
@@ -48,7 +48,7 @@ def _of_tool(tool: str, reading: Reading[Any]) -> Finding:
     if reading.value is not None or reading.failure in _ANSWERED:
         return Finding(Outcome.PASS, f"{tool} answers")
     if reading.failure in _USELESS:
-        return Finding(Outcome.FAIL, f"{tool}: {failure_words(reading)}", REMEDIES.get(reading.failure, ""))
+        return Finding(Outcome.FAIL, f"{tool}: {failure_words(reading)}", remedy_of(reading))
     return unknown(reading, tool)
 
 
