@@ -45,6 +45,7 @@ TEXTS: tuple[tuple[str, int, Failure], ...] = (
         29,
         Failure.PERMISSION,
     ),
+    ("The conf file can't access, cmd execute failed!", 30, Failure.PERMISSION),
     ("The device is occupied. Please try again later.", 31, Failure.BUSY),
     ("Cmd execute failed!", 77, Failure.ERROR),
     # npu-smi.

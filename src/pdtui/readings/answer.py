@@ -120,7 +120,8 @@ _CLASSES: tuple[tuple[Failure, re.Pattern[str]], ...] = tuple(
         ),
         (
             Failure.PERMISSION,
-            r"permission denied|cmd run permission|a password is required|not in the sudoers|权限不够|拒绝访问",
+            r"permission denied|cmd run permission|conf(?: file)? can't access"
+            r"|a password is required|not in the sudoers|权限不够|拒绝访问",
         ),
         (
             Failure.NO_DEVICE,
