@@ -50,6 +50,19 @@ def test_where_all_is_well_each_check_passes(check: str) -> None:
     assert all(result.summary for result in results)
 
 
+def test_a_node_without_ranks_is_asked_what_concerns_it_and_no_more() -> None:
+    node4 = "  node4: {host: 192.0.0.4, nic: eth0}\n"
+    nodes = Placed(text={node4: f"{node4}  node5: {{host: 192.0.0.5, nic: eth0}}\n", "node: node1": "node: node5"})
+    found = {check: [one for one in nodes.run(check) if one.subject == "node5"] for check in ALL}
+    assert {check for check, ones in found.items() if ones and ones[0].outcome is NA} == {
+        "devices",
+        "host-ip",
+        "mooncake-import",
+    }
+    assert not [one for ones in found.values() for one in ones if one.outcome not in (PASS, NA)]
+    assert nodes.run("model")[0].summary.startswith("equal on 4 nodes")
+
+
 @pytest.mark.parametrize(("check", "part"), OF_PART.items())
 def test_what_hangs_is_said_to_hang_on_that_node_only(check: str, part: str) -> None:
     nodes = Placed()

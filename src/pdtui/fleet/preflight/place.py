@@ -23,10 +23,10 @@ from pdtui.topology.plan import Plan, RankPlan
 QUICK = 8.0
 """Seconds for a part that reads a few files: beyond, a disk hangs."""
 
-SLOW = 20.0
+SLOW = 18.0
 """Seconds for a part that starts Python anew, perhaps from a network disk."""
 
-SHELL = 40.0
+SHELL = 30.0
 """Seconds on the node for all of it: two login shells, then the slowest part."""
 
 PARTS_SHARE = 0.6
@@ -182,14 +182,23 @@ def missing(view: NodeView, reading: Reading[Any], what: str, *, hang: str = "",
     if broken is not None and broken.failure is not Failure.TIMEOUT:
         return view.not_run("the environment that ranks start from cannot be made (see vllm)")
     finding = unknown(reading, f"{group}: {what}" if group else what)
-    remedy = finding.remedy
-    if reading.failure is Failure.TIMEOUT:
-        shell = "find what waits: time bash -ic true, where ranks run"
-        remedy = shell if broken is not None else hang or DISK_HANGS
+    summary, remedy = finding.summary, finding.remedy
+    if broken is not None:
+        # One cause, told once in full.
+        summary = summary if view.check.id == "vllm" else "hangs: the shell that ranks start from (see vllm)"
+        reading, remedy = broken, "find what waits: time bash -ic true, where ranks run"
+    elif reading.failure is Failure.TIMEOUT:
+        remedy = hang or DISK_HANGS
     elif reading.failure in (Failure.ENVIRONMENT, Failure.EMPTY, Failure.DRIVER):
         remedy = ""
     evidence = (Evidence(reading.command, reading.raw, reading.at),)
-    return Result(view.check.id, view.name, Outcome.UNKNOWN, finding.summary, remedy, evidence)
+    return Result(view.check.id, view.name, Outcome.UNKNOWN, summary, remedy, evidence)
+
+
+def shell_hangs(view: NodeView) -> bool:
+    """Return whether the shell that ranks start from does not come back."""
+    broken = _broken_environment(view, "")
+    return broken is not None and broken.failure is Failure.TIMEOUT
 
 
 DISK_HANGS = "a disk that it lies on does not answer: look at mount and dmesg there"

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator
 
 from pdtui.fleet.preflight.check import NodeView, check
 from pdtui.fleet.preflight.outcome import Result
-from pdtui.fleet.preflight.place import missing, size_words
+from pdtui.fleet.preflight.place import missing, shell_hangs, size_words
 from pdtui.readings.answer import Reading
 from pdtui.readings.rank_place import Disk, Limits
 
@@ -41,6 +41,9 @@ def disk(view: NodeView) -> Iterable[Result]:
     fine: list[str] = []
     shown: list[Reading[Disk]] = []
     troubles: list[Result] = []
+    if shell_hangs(view):
+        yield missing(view, view.read("place", "disk state_dir"), "the disks")
+        return
     for item, reading in view.facts.items("place").items():
         if not str(item).startswith("disk "):
             continue
@@ -121,7 +124,7 @@ def _limits(view: NodeView, found: Limits, reading: Reading[Limits]) -> Iterator
     if hard is not None and hard < NOFILE - 1:
         how = f"create {name} anew with --ulimit nofile={NOFILE}:{NOFILE}" if name else _LIMITS_CONF
         yield view.warned(
-            f"open files {soft}, at most {hard}: vLLM wants {NOFILE - 1}, then «Too many open files»",
+            f"open files {soft}, at most {hard}: vLLM wants {NOFILE - 1}; fewer end in «Too many open files»",
             reading,
             remedy=how.format(item="nofile", value=NOFILE),
         )
