@@ -105,6 +105,7 @@ async def test_a_reason_is_acknowledged_shown_with_who_and_why_and_listed_in_the
         await screen.pilot.pause()
         assert fleet.acknowledged == [Acknowledge("node3/9:link-down", "cable ordered", 8 * 3600.0)]
         assert "known, failed: link DOWN" in screen.text
+        assert "node3 NPU 9  degraded: 87 C   " in screen.line("i: reasons"), "what nobody knows of comes first"
         assert "by ops@jump until " in screen.text
         await screen.press("E")
         assert "acknowledged (1)" in screen.text
@@ -117,6 +118,6 @@ async def test_nodes_that_lack_an_acknowledgement_are_named() -> None:
     known = Acknowledgement("node3/9:link-down", "spare part", "ops@jump", NOW, NOW + 3600)
     fleet.publish(replace(fleet.snapshot, acknowledgements=(known,)))
     async with console(fleet) as screen:
-        await screen.press("enter", "a")
+        await screen.press("enter", "enter", "end", "a")
         await screen.pilot.pause()
         assert "no longer acknowledged: node3/9:link-down; not yet on node4" in screen.text

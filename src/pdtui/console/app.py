@@ -24,7 +24,9 @@ from pdtui.console.keymap import keymap_path, load_keymap
 from pdtui.console.look import Look
 from pdtui.console.palette import ConsoleCommands
 from pdtui.console.screens.keys import MainScreen
+from pdtui.console.screens.preflight import PreflightScreen
 from pdtui.console.signals import ended_by_signals, hung_up_with_terminal
+from pdtui.console.strings import S
 from pdtui.console.themes import DEFAULT_THEME, PLAIN_THEME, ConsoleTheme, ThemeSet, load_theme_file, load_themes
 from pdtui.errors import ThemeError
 from pdtui.fleet.handle import FleetHandle
@@ -153,7 +155,9 @@ class ConsoleApp(App[int]):
 
     def action_do(self, name: str) -> None:
         """Do what belongs to the whole app: `ctrl+c`, visible and harmless."""
-        if name == "interrupt":
+        if name == "interrupt" and isinstance(self.screen, PreflightScreen):
+            self.screen.say(S.interrupt_harmless_here)
+        elif name == "interrupt":
             self.main.do_interrupt()
 
     def get_system_commands(self, screen: Screen[Any]) -> Iterable[SystemCommand]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from pdtui.console.actions import Offer, Situation, footer
@@ -12,7 +12,8 @@ from pdtui.console.look import Look
 from pdtui.console.selection import TABS, Tab
 from pdtui.console.strings import S
 from pdtui.console.timing import clock_time, count, duration, elapsed, latency
-from pdtui.fleet.snapshot import NodeState, NodeStatus, ServingStatus, Snapshot
+from pdtui.fleet.snapshot import Acknowledgement, NodeState, NodeStatus, ServingStatus, Snapshot
+from pdtui.fleet.troubles import reason_id
 from pdtui.readings.verdict import Verdict
 from pdtui.text import clean_line
 from pdtui.topology.model import Topology
@@ -183,8 +184,15 @@ def node_line(line: Line, node: NodeStatus, look: Look, width: int) -> bool:
     return False
 
 
-def npu_line(node: NodeStatus | None, npu: int | None, look: Look, width: int, now: float) -> Line:
-    """Return the NPU under the cursor in one line, with the key that shows more."""
+def npu_line(
+    node: NodeStatus | None,
+    npu: int | None,
+    look: Look,
+    width: int,
+    now: float,
+    known: Callable[[str], Acknowledgement | None],
+) -> Line:
+    """Return the NPU under the cursor in one line, with the key that shows more; `known`: what is acknowledged."""
     styles = look.styles
     line = Line(look.glyphs.ellipsis).add("  ")
     if node is None:
@@ -198,7 +206,9 @@ def npu_line(node: NodeStatus | None, npu: int | None, look: Look, width: int, n
     line.add(f"{S.npu_line.format(node=node.name, npu=status.id)}  ", styles.title)
     words = S.verdicts[status.verdict]
     if status.reasons:
-        words += f": {status.reasons[0].summary}"
+        told = [one for one in status.reasons if known(f"{node.name}/{status.id}:{reason_id(one)}") is None]
+        words = S.verdicts[told[0].verdict] if told else f"{S.known}, {words}"
+        words += f": {(told or status.reasons)[0].summary}"
     line.add(f"{words}   ", styles.dim if quiet else look.verdict(status.verdict))
     values = [hbm_text(status)]
     if status.temperature_c is not None:

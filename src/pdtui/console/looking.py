@@ -39,6 +39,7 @@ def findings_of(snapshot: Snapshot, selection: Selection, now: float, *, npu_fir
     of_others = [finding for npu in others for finding in _of_npu(node, npu)]
     items = [*own, *of_node, *of_rank, *of_others] if npu_first else [*of_rank, *of_node, *own, *of_others]
     items = [replace(item, known=snapshot.acknowledged(item.key) if item.key else None) for item in items]
+    items.sort(key=lambda item: item.known is not None)
     below = separated(
         (
             _quiet_rows(node, chosen, now) if not (own if chosen is not None else items) else (),

@@ -562,6 +562,7 @@ class Strings:
     polling: str = "reading the health of {what}"
     polled: str = "read the health of {what}"
     all_nodes: str = "all nodes"
+    interrupt_harmless_here: str = "ctrl+c does nothing here; X cancels a preflight, esc goes back"
     interrupt_harmless: str = "ctrl+c does nothing here; q quits"
 
     # confirm

@@ -141,6 +141,7 @@ class MainScreen(TextKeys):
         """Say that the finding is known, or that it is to be told again."""
         finding = self.finding()
         if finding is not None:
+            self.finding_list.stay()
             await Acknowledger(self.handle, self._ask_acknowledge, self.say).turn(finding)
 
     async def _ask_acknowledge(self, finding: Finding) -> Acknowledge | None:

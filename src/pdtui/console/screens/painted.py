@@ -241,7 +241,8 @@ class PaintedScreen(Screen[None]):
         self.paint_detail_title()
         node, rank = snapshot.node(self.selection.node), snapshot.rank(self.selection.rank)
         if self.has_npus:
-            self.bar("grid-line").show(chrome.npu_line(node, self.selection.npu, look, width, now))
+            known = snapshot.acknowledged
+            self.bar("grid-line").show(chrome.npu_line(node, self.selection.npu, look, width, now, known))
         else:
             group = snapshot.group(rank.group) if rank is not None else None
             self.bar("grid-line").show(rank_line(node, rank, look, width, now, group))

@@ -121,6 +121,7 @@ class PreflightScreen(PaintedPreflight):
         """Say that the result is known, or that it is to be told again."""
         finding = self.found.current
         if finding is not None and finding.key:
+            self.found.stay()
             await Acknowledger(self.handle, self._ask_acknowledge, self.say).turn(finding)
 
     async def _ask_acknowledge(self, finding: Finding) -> Acknowledge | None:

@@ -121,7 +121,7 @@ class PaintedPreflight(Screen[None]):
     @on(MoreToShow)
     def _follow(self) -> None:
         run = self.runs.run
-        seen = (run, run.revision if run is not None else 0, self._snapshot().acknowledgements)
+        seen = (run, run.revision if run is not None else 0, self._snapshot().acknowledgements, self.runs.error)
         if seen != self._seen:
             self._seen = seen
             self.paint_all()

@@ -127,6 +127,10 @@ class FindingList(RowView):
         self.paint()
         self.moved()
 
+    def stay(self) -> None:
+        """Stay with the finding that is read, wherever it goes."""
+        self._touched = True
+
     def moved(self) -> None:
         """Tell the screen."""
         self.post_message(self.Moved())
