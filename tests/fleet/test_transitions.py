@@ -250,6 +250,19 @@ def test_a_rank_that_has_just_failed_awaits_its_cause(well: Snapshot) -> None:
     assert not follower.awaits_cause(failed)
 
 
+def test_of_a_group_that_dies_the_first_one_calls(well: Snapshot) -> None:
+    died = with_rank(well, "decode/9", state=RankState.FAILED, diagnosis=Diagnosis("link", first_cause="decode/9"))
+    for rank in ("decode/8", "decode/10"):
+        lost = Diagnosis("lost its group", first_cause="decode/9")
+        died = with_rank(died, rank, state=RankState.FAILED, diagnosis=lost)
+    found = transitions(well, died)
+    assert [(one.subject, one.calls, one.because) for one in found] == [
+        ("decode/9", True, ""),
+        ("decode/8", False, "decode/9"),
+        ("decode/10", False, "decode/9"),
+    ]
+
+
 def test_a_rank_that_the_file_does_not_have_is_told_when_it_is_wrong(well: Snapshot) -> None:
     rank = well.rank("decode/9")
     assert rank is not None

@@ -65,11 +65,13 @@ class Transition:
     """What acknowledges it; empty: nothing does."""
     acknowledged: bool = False
     """It is known: to be left out by all that calls an operator."""
+    because: str = ""
+    """The rank that failed first, and took this one with it: that one calls."""
 
     @property
     def calls(self) -> bool:
         """Whether an operator should be called."""
-        return self.worse and not self.acknowledged
+        return self.worse and not self.acknowledged and not self.because
 
 
 class Follower:
@@ -309,7 +311,9 @@ class _Comparison:
         nothing = Trouble("rank", new.id, str(now), "info", "")
         trouble = next(iter((*of_rank(new), *of_rank(old))), nothing)
         worse = _STATES.get(now, 0) > _STATES.get(was, 0)
-        yield self._of(trouble, str(was), str(now), worse=worse, summary=f"{was} -> {describe_state(new)}")
+        cause = new.diagnosis.first_cause if worse and new.diagnosis is not None else ""
+        told = self._of(trouble, str(was), str(now), worse=worse, summary=f"{was} -> {describe_state(new)}")
+        yield replace(told, because="" if cause == new.id else cause)
 
     def _alarms(self, old: RankStatus | None, new: RankStatus) -> Iterable[Transition]:
         was = {trouble.id: trouble for trouble in of_alarms(old)} if old is not None else {}

@@ -96,7 +96,7 @@ class Watch:
         self._journal.write("transition", **_placed(one), **_fields(one))
         if one.worse or not self._only_worse:
             self._tell(one)
-            if self._hook is not None and not one.acknowledged:
+            if self._hook is not None and not one.acknowledged and not one.because:
                 self._hook.offer(as_json(one, self._fleet.topology.name))
 
     def _hook_ended(self, task: asyncio.Future[None]) -> None:
