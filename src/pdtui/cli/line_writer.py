@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import sys
+import os
 import threading
 from collections import deque
 from collections.abc import Callable
-from typing import TextIO
 
 KEPT = 5000
 """Lines that wait; of more, the oldest are dropped."""
@@ -18,9 +17,9 @@ LEAVE = 2.0
 class LineWriter:
     """Writes lines in order; never waits for whoever reads them."""
 
-    def __init__(self, failed: Callable[[OSError], None], *, stream: TextIO | None = None) -> None:
+    def __init__(self, failed: Callable[[OSError], None], *, descriptor: int = 1) -> None:
         """Begin; `failed` is called from the thread when nothing can be written: a closed pipe, a full disk."""
-        self._stream = stream if stream is not None else sys.stdout
+        self._descriptor = descriptor
         self._failed = failed
         self._lines: deque[str] = deque()
         self._dropped = 0
@@ -55,8 +54,12 @@ class LineWriter:
                     return
                 line = self._lines.popleft()
             try:
-                self._stream.write(line + "\n")
-                self._stream.flush()
-            except (OSError, ValueError) as error:
-                self._failed(error if isinstance(error, OSError) else OSError(str(error)))
+                self._put(f"{line}\n".encode("utf-8", "replace"))
+            except OSError as error:
+                self._failed(error)
                 return
+
+    def _put(self, data: bytes) -> None:
+        # Past sys.stdout: its lock, held by a thread that never comes back, would keep the program from ending.
+        while data:
+            data = data[os.write(self._descriptor, data) :]

@@ -101,15 +101,15 @@ async def _watch(
     def failed(error: OSError) -> None:  # Once: its thread has ended then.
         loop.call_soon_threadsafe(broken.set_result, error)
 
-    writer = LineWriter(failed)
-    runner = Hook(hook, clock=clock, tell=narrate, limit=limit) if hook else None
+    writer, narrator = LineWriter(failed), LineWriter(lambda _: None, descriptor=2)
+    runner = Hook(hook, clock=clock, tell=narrator.write, limit=limit) if hook else None
     watch = Watch(
         fleet,
         clock=clock,
         by=operator(),
         folder=default_dir(fleet.topology.name),
         tell=lambda one: writer.write(as_json(one, fleet.topology.name) if json_lines else as_line(one)),
-        complain=narrate,
+        complain=narrator.write,
         only_worse=only_worse,
         hook=runner,
     )
@@ -126,7 +126,8 @@ async def _watch(
             watching.cancel()
             await asyncio.gather(watching, return_exceptions=True)
             if lost := writer.close():
-                narrate(f"{lost} lines were not written: nobody read them")
+                narrator.write(f"{lost} lines were not written: nobody read them")
+            narrator.close()
     return 0
 
 
