@@ -82,6 +82,7 @@ class NpuMonitor:
         self._dirty = False
         self._refreshed = -_TICK
         self._conf_due = 0.0
+        self._hung: set[int] = set()
         if Query.TABLE in QUERIES[self._platform]:
             self._targets[None] = self._target(None, (Query.TABLE,))
             for device in range(topology.npus_per_node):
@@ -310,8 +311,9 @@ class NpuMonitor:
         """Judge again what may have changed, and publish when something is new."""
         self._dirty, self._refreshed = False, self._clock.monotonic()
         for device, target in self._targets.items():
-            if device is not None:
+            if device is not None and (target.breaker.hanging or device in self._hung):
                 self._book.hang(device, _hanging(target), self._next_try(target))
+                (self._hung.add if target.breaker.hanging else self._hung.discard)(device)
         statuses = self._book.picture(self._clock.wall())
         breaker = self._targets[None].breaker
         error = self._book.tool_error()

@@ -13,6 +13,7 @@ from pdtui.readings.commands import Query
 from pdtui.readings.hccn_conf import HccnConf, read_hccn_conf
 from pdtui.readings.judge import Ages, NodeSight, NpuReadings, Observed, judge, node_sight, read_answer
 from pdtui.readings.npu_smi import Table, read_table
+from pdtui.readings.verdict import Verdict
 from pdtui.readings.words import REMEDIES, failure_words
 from pdtui.topology.model import Platform
 
@@ -174,6 +175,8 @@ class NpuBook:
     def _missing(self) -> Iterable[Reading[object]]:
         """Yield the answers that say that hccn_tool cannot be used."""
         for known in self._devices.values():
+            if known.status.verdict is not Verdict.UNKNOWN:
+                continue
             for latest in (known.readings.link.latest, known.readings.vnic.latest):
                 if latest is not None and latest.failure in (
                     Failure.ENVIRONMENT,

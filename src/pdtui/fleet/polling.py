@@ -182,10 +182,10 @@ class Target:
 
     def pick(self, now: float) -> tuple[Query, ...]:
         """Return what to ask now; of a suspect only the first query, and not before its time."""
-        if self.asking or now < self.breaker.retry_at:
+        if self.asking or now < self.breaker.retry_at or now < min(self.due.values()):
             return ()
         due = tuple(query for query, at in self.due.items() if at <= now)
-        if not due or self.breaker.suspect:
+        if self.breaker.suspect:
             return due[:1]
         return tuple(query for query, at in self.due.items() if at - self.early <= now)
 

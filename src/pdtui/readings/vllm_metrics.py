@@ -8,8 +8,9 @@ engines has a series for each.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 
 _RUNNING = "vllm:num_requests_running"
 _WAITING = "vllm:num_requests_waiting"
@@ -55,7 +56,6 @@ KEEP: tuple[str, ...] = (
 
 _APART = {_BY_SOURCE: "source", _ENDED: "finished_reason", _BY_POSITION: "position"}
 """Series that are kept apart by a label; all others are summed over theirs."""
-_LABELLED = {*_APART, *(name.removesuffix("_total") for name in _APART)}
 _SAMPLE = re.compile(
     r"(?P<name>[\w:]{1,100})"
     r'(?:\{(?P<labels>(?:[^"}]|"(?:[^"\\]|\\.)*+")*+)\})?'
@@ -230,36 +230,54 @@ def rates(old: MetricsReading, new: MetricsReading) -> Rates | None:
 
 def _sums(text: str) -> dict[tuple[str, str], float]:
     """Sum the kept samples over engines and models, apart by name and by the label that matters."""
-    wanted = frozenset(KEEP)
     sums: dict[tuple[str, str], float] = {}
     counts: dict[tuple[str, str], int] = {}
-    for name, labels, value in _samples(_relevant(text, wanted)):
-        full = name if name in wanted else f"{name}_total"
-        if full in wanted and 0 <= value < float("inf"):
-            key = (full, labels.get(_APART[full], "") if full in _APART else "")
+    for key, value in _samples(text):
+        if 0 <= value < float("inf"):
             sums[key] = sums.get(key, 0.0) + value
             counts[key] = counts.get(key, 0) + 1
     return {key: value / counts[key] if key[0] in _SHARES else value for key, value in sums.items()}
 
 
-def _relevant(text: str, wanted: Iterable[str]) -> Sequence[str]:
-    """Keep the lines that matter: /metrics has hundreds, most of them buckets."""
-    names = {*wanted, *(name.removesuffix("_total") for name in wanted)}
-    return [line for line in text.split("\n") if line.split("{", 1)[0].split(" ", 1)[0] in names]
+_WANTED = frozenset(KEEP)
+_NAMES = _WANTED | {name.removesuffix("_total") for name in KEEP}
+_LONGEST = 512
+"""Characters of a series that is remembered."""
 
 
-def _samples(lines: Iterable[str]) -> Iterator[tuple[str, Mapping[str, str], float]]:
-    """Read each line by itself: a broken one loses nothing but itself."""
-    for line in lines:
-        match = _SAMPLE.match(line)
-        if match is None:
+def _samples(text: str) -> Iterator[tuple[tuple[str, str], float]]:
+    """Yield name and label of each sample that matters, with its value.
+
+    /metrics has hundreds, most of them buckets; each line is read by itself, so a broken one loses nothing else.
+    """
+    for line in text.split("\n"):
+        if line.split("{", 1)[0].split(" ", 1)[0] not in _NAMES:
             continue
+        series, _, number = line.rstrip().rpartition(" ")
+        key = _series(series) if len(series) <= _LONGEST else None
+        if key is None:  # With a time behind the value, or with blanks of its own.
+            match = _SAMPLE.match(line)
+            if match is None:
+                continue
+            key, number = _key(match["name"], match["labels"] or ""), match["value"]
         try:
-            value = float(match["value"])
+            yield key, float(number)
         except ValueError:
             continue
-        labels = dict(_LABEL.findall(match["labels"] or "")) if match["name"] in _LABELLED else {}
-        yield match["name"], labels, value
+
+
+@lru_cache(maxsize=4096)
+def _series(text: str) -> tuple[str, str] | None:
+    """Return name and label of a series, which is the same text in every answer; None when it is none."""
+    match = _SAMPLE.match(f"{text} 0")
+    if match is None or match.end("value") <= len(text):
+        return None
+    return _key(match["name"], match["labels"] or "")
+
+
+def _key(name: str, labels: str) -> tuple[str, str]:
+    full = name if name in _WANTED else f"{name}_total"
+    return full, dict(_LABEL.findall(labels)).get(_APART[full], "") if full in _APART else ""
 
 
 def _by_position(sums: Mapping[tuple[str, str], float]) -> tuple[float, ...]:

@@ -199,15 +199,19 @@ class Rpc:
         """Send one message, in several frames when it is large. Raises `AgentLost`."""
         if self._lost is not None:
             raise AgentLost(self._lost.message)
-        frames = [message]
-        args = json.dumps(message.get("args", {})).encode()
+        args = json.dumps(message.get("args", {}), separators=(",", ":")).encode()
+        head = {name: value for name, value in message.items() if name != "args"}
+        lines = []
         if len(args) > RAW_PIECE:
-            pieces = [args[at : at + RAW_PIECE] for at in range(0, len(args), RAW_PIECE)]
-            frames = [{"id": message["id"], "data": ["args", base64.b64encode(p).decode()]} for p in pieces]
-            frames.append({"id": message["id"], "op": message["op"]})
+            for at in range(0, len(args), RAW_PIECE):
+                piece = base64.b64encode(args[at : at + RAW_PIECE]).decode()
+                lines.append(json.dumps({"id": message["id"], "data": ["args", piece]}).encode())
+            lines.append(json.dumps(head).encode())
+        else:
+            lines.append(json.dumps(head).encode()[:-1] + b',"args":' + args + b"}")
         try:
-            for frame in frames:
-                self._channel.writer.write(json.dumps(frame, separators=(",", ":")).encode() + b"\n")
+            for line in lines:
+                self._channel.writer.write(line + b"\n")
         except OSError as error:
             self._fail(_said(error))
             raise AgentLost(f"connection lost: {_said(error)}") from error
