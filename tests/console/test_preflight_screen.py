@@ -120,6 +120,9 @@ async def test_cancelling_ends_it_on_the_nodes_and_keeps_what_is_known() -> None
         assert fleet.closed
         assert "link DOWN" in screen.text
         assert len(fleet.preflights) == 1
+        await screen.press("slash")
+        await screen.type("shm")
+        assert "Nothing is wrong in what was answered; the rest is not known." in screen.text
 
 
 async def test_a_cell_opens_with_all_that_is_said_there() -> None:
@@ -158,6 +161,9 @@ async def test_a_check_alone_and_what_is_not_good_are_asked_again_and_compared()
         await screen.press("n")
         assert "New since the run before" in screen.text
         await screen.press("escape", "slash")
+        await screen.type("shm")
+        assert "Nothing is wrong in what the filter leaves; elsewhere 1 are." in screen.text
+        await screen.press("ctrl+u")
         await screen.type("hbm")
         await screen.press("enter")
         assert "  ssh" not in screen.text

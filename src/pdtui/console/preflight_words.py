@@ -126,8 +126,13 @@ def _below(run: Run, matches: Callable[[Result], bool], *, only_new: bool, empty
     rows: list[Row] = []
     shown = [result for result in run.results if matches(result)]
     if empty and not run.running and shown:
-        good = not any(result.outcome in BAD for result in shown)
-        rows.append(Row(S.preflight_no_news if only_new else S.preflight_good if good else "", "good"))
+        hidden = len([result for result in run.results if result.outcome in BAD and not matches(result)])
+        if run.fate != "done":
+            rows.append(Row(S.preflight_good_so_far, "unknown"))
+        elif hidden:
+            rows.append(Row(S.preflight_good_shown.format(n=hidden), "warning"))
+        else:
+            rows.append(Row(S.preflight_no_news if only_new else S.preflight_good, "good"))
     elif empty and run.running:
         rows.append(Row(S.preflight_nothing_yet, "dim"))
     elif empty and run.error:

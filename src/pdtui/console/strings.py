@@ -467,6 +467,8 @@ class Strings:
     preflight_found: str = "What is wrong"
     preflight_found_new: str = "New since the run before"
     preflight_good: str = "Nothing is wrong."
+    preflight_good_shown: str = "Nothing is wrong in what the filter leaves; elsewhere {n} are. esc shows them."
+    preflight_good_so_far: str = "Nothing is wrong in what was answered; the rest is not known."
     preflight_no_news: str = "Nothing is worse than in the run before."
     preflight_nothing_yet: str = "Nothing wrong so far."
     preflight_gone: str = "No longer wrong:"
