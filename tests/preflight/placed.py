@@ -186,7 +186,9 @@ class Placed:
 
     def _place(self, node: str) -> dict[Key, Reading[Any]]:
         agent = SimpleNamespace(facts=SimpleNamespace(state_dir="/var/lib/pdtui"))
-        asking: Any = SimpleNamespace(topology=self.topology, plan=self.plan, agent=agent)
+        asking: Any = SimpleNamespace(
+            node=self.topology.nodes[node], topology=self.topology, plan=self.plan, agent=agent
+        )
         readings: dict[Key, Reading[Any]] = {}
         groups = groups_of(node, self.topology, self.plan)
         for number, group in enumerate(groups or (None,)):

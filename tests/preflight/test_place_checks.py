@@ -349,6 +349,14 @@ def test_planned_ports_that_any_connection_may_take_are_to_be_reserved_with_thos
     assert found.summary.startswith("36000-36015, 36100-36115, 36200-36231, 60000-60016 lie in")
 
 
+def test_a_planned_port_that_a_connection_holds_now_is_named() -> None:
+    nodes = Placed()
+    nodes.part("ports", "node3").update(taken=[36201, 36202])
+    found = nodes.one("ephemeral-ports")
+    assert (found.subject, found.outcome) == ("node3", WARN)
+    assert found.summary.startswith("outgoing connections hold 36201-36202 now")
+
+
 # ---- room and limits
 
 DISK = [

@@ -91,6 +91,7 @@ def environ(tmp_path: Path, site: Path) -> dict[str, str]:
 
 def test_every_part_answers_on_this_machine() -> None:
     parts: dict[str, tuple[str, Any, float]] = {name: (name, "/", 20.0) for name in PARTS}
+    parts["ports"] = ("ports", [[1, 1]], 20.0)
     parts["packages"], parts["import"] = ("packages", ["pip"], 20.0), ("import", "import json", 20.0)
     found = ask(None, **parts)
     assert {name for name, reading in found.items() if reading.failure} <= {"cann"}
@@ -186,10 +187,20 @@ def test_a_node_that_shares_a_machine_has_its_own_devices_and_ports(tmp_path: Pa
     (ports / "ip_local_port_range").write_text("1024\t2048\n")
     (ports / "ip_local_reserved_ports").write_text("1100-1200\n")
     env = {"PATH": "/usr/bin", "PDTUI_ROOT_VIEW": str(tmp_path)}
-    found = ask(env, d=("devices", "", 5.0), p=("ports", "", 5.0))
+    found = ask(env, d=("devices", "", 5.0), p=("ports", [], 5.0))
     assert value(found, "d").npus == (0, 11)
     assert value(found, "d").management == ("davinci_manager",)
     assert (value(found, "p").first, value(found, "p").reserved) == (1024, ((1100, 1200),))
+
+
+def test_ports_that_connections_hold_are_told_from_those_that_are_listened_on() -> None:
+    with closing(socket.socket()) as ear, closing(socket.socket()) as caller:
+        ear.bind(("127.0.0.1", 0))
+        ear.listen(5)
+        caller.connect(ear.getsockname())
+        there, here = ear.getsockname()[1], caller.getsockname()[1]
+        found = value(ask(None, p=("ports", [[there, there], [here, here]], 5.0)), "p")
+    assert found.taken == (here,)
 
 
 # ---- the environment of ranks, by an agent

@@ -143,6 +143,14 @@ def test_a_mooncake_that_was_built_is_compared_by_what_it_is() -> None:
     assert "/w/mooncake has no engine module" in nodes.one("mooncake").summary
 
 
+def test_two_distributions_of_mooncake_are_named_both() -> None:
+    nodes = Placed()
+    install(nodes, "mooncake-transfer-engine-npu", "0.3.11.post1", "node2")
+    found = nodes.one("mooncake")
+    assert found.subject == "node2"
+    assert "mooncake-transfer-engine 0.3.9 and mooncake-transfer-engine-npu 0.3.11.post1" in found.summary
+
+
 def test_a_mooncake_of_another_age_moves_the_ports_that_it_picks_from() -> None:
     nodes = Placed()
     install(nodes, "mooncake-transfer-engine", "0.3.7.post2")

@@ -66,6 +66,8 @@ class LocalPorts:
     last: int
     reserved: tuple[tuple[int, int], ...]
     """Ranges that it leaves alone."""
+    taken: tuple[int, ...] = ()
+    """Of the ports that were asked about those that connections from there hold now."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -235,7 +237,8 @@ def _limits(raw: Any) -> Limits:
 
 def _ports(raw: Any) -> LocalPorts:
     first, last = (int(port) for port in raw["range"])
-    return LocalPorts(first, last, tuple(_ranges(str(raw["reserved"]))))
+    taken = tuple(int(port) for port in raw.get("taken", ()))
+    return LocalPorts(first, last, tuple(_ranges(str(raw["reserved"]))), taken)
 
 
 def _ranges(text: str) -> Iterator[tuple[int, int]]:

@@ -18,7 +18,7 @@ from pdtui.fleet.preflight.probes import NO_ANSWER, Asking, Gathered, probe
 from pdtui.readings.answer import Answer, Failure, Reading
 from pdtui.readings.rank_place import MARK, read_place
 from pdtui.topology.model import Group, Topology
-from pdtui.topology.plan import Plan, RankPlan
+from pdtui.topology.plan import Plan, PortUse, RankPlan
 
 QUICK = 8.0
 """Seconds for a part that reads a few files: beyond, a disk hangs."""
@@ -32,8 +32,8 @@ SHELL = 30.0
 PARTS_SHARE = 0.6
 """Of that time, what a part may have of it."""
 
-PACKAGES = ("vllm", "vllm-ascend", "mooncake-transfer-engine-npu", "mooncake-transfer-engine", "mooncake")
-"""Distributions whose versions are looked for, as package indexes spell them."""
+PACKAGES = ("vllm", "vllm-ascend", "mooncake")
+"""Distributions whose versions are looked for, as package indexes spell them, beside Mooncake's many others."""
 
 ENGINE = "from mooncake.engine import TransferEngine"
 """What the connectors that use Mooncake import (vllm_ascend/distributed/kv_transfer)."""
@@ -82,6 +82,12 @@ def uses_mooncake(group: Group) -> bool:
     return group.connector.startswith("Mooncake")
 
 
+def exact_ports(plan: Plan, address: str) -> tuple[PortUse, ...]:
+    """Return the planned ports of a node that must be free by number; the transfer engine tries others."""
+    exact = ("api", "rpc", "kv", "proxy", "hccl")
+    return tuple(use for use in plan.ports if use.host == address and use.use in exact)
+
+
 def groups_on(view: NodeView) -> tuple[Group, ...]:
     """Return the groups that have ranks on a node."""
     return groups_of(view.name, view.topology, view.plan)
@@ -123,7 +129,8 @@ def parts_of(asking: Asking, group: Group | None, *, first: bool) -> Iterator[Pa
     yield Part("devices", "devices", "", QUICK, "ls -l /dev/davinci*")
     yield Part("limits", "limits", "", QUICK, "ulimit -a; cat /sys/fs/cgroup/pids.max")
     sysctls = "net.ipv4.ip_local_port_range net.ipv4.ip_local_reserved_ports"
-    yield Part("ports", "ports", "", QUICK, f"sysctl {sysctls}")
+    exact = [[use.first, use.last] for use in exact_ports(asking.plan, asking.node.address)]
+    yield Part("ports", "ports", exact, QUICK, f"sysctl {sysctls}; ss -tn")
     yield Part("addresses", "addresses", "", QUICK, "ip -br address")
     for key, path in disks_of(asking.topology, asking.agent.facts.state_dir).items():
         yield Part(key, "disk", path, QUICK, f"df -h {path}; df -i {path}")

@@ -32,6 +32,9 @@ MARK = "PDTUI-PLACE "
 ROOT = os.environ.get("PDTUI_ROOT_VIEW", "")
 """Set where several nodes share a machine's files: what is below it is the node's own."""
 
+VIEW = os.environ.get("PDTUI_ADDRESS_VIEW", "")
+"""Set where several nodes share a machine's network: the one address of it that is the node's."""
+
 VARIABLES = (
     "VLLM_HOST_IP",
     "HCCL_IF_IP",
@@ -152,13 +155,35 @@ def pids_max():
     return lowest
 
 
-def ports(_):
-    """From which ports outgoing connections are given theirs, and which are kept from that."""
+def ports(planned):
+    """From which ports outgoing connections are given theirs, which are kept from that, and which they have now.
+
+    `planned`: [first, last] of each range of ports that is looked at.
+    """
     base = "/proc/sys/net/ipv4/"
     return {
         "range": [int(word) for word in read(at(base + "ip_local_port_range")).split()[:2]],
         "reserved": read_if(at(base + "ip_local_reserved_ports")),
+        "taken": taken(planned),
     }
+
+
+def taken(planned):
+    """Return the ports that connections from here hold; what was accepted on a listening port is not from here."""
+    listening, connected = set(), set()
+    own = "%08X" % struct.unpack("=I", socket.inet_aton(VIEW)) if VIEW else ""
+    for path in ("/proc/net/tcp", "/proc/net/tcp6"):
+        for line in read(path, 64 << 20).split("\n")[1:]:
+            words = line.split()
+            if len(words) < 4 or words[3] in ("06", "07"):  # TIME_WAIT, CLOSE
+                continue
+            address, _, number = words[1].rpartition(":")
+            port = int(number, 16)
+            if own and address != own:
+                continue
+            if any(first <= port <= last for first, last in planned):
+                (listening if words[3] == "0A" else connected).add(port)
+    return sorted(connected - listening)
 
 
 def addresses(_):
@@ -348,7 +373,7 @@ for folder in sys.path:
         match = re.match(r"(.+?)-[^-]+(?:-py[\d.]+.*)?\.(?:dist|egg)-info\Z", entry) or re.match(
             r"(.+)\.egg-info\Z", entry)
         name = re.sub(r"[-_.]+", "-", match.group(1)).lower() if match else ""
-        if name not in names or name in found:
+        if (name not in names and not name.startswith("mooncake-transfer-engine")) or name in found:
             continue
         path = os.path.join(folder, entry)
         for file in ("METADATA", "PKG-INFO", ""):

@@ -4,19 +4,17 @@ from __future__ import annotations
 
 import ipaddress
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 
 from pdtui.fleet.preflight.check import NodeView, Survey, check, spans
 from pdtui.fleet.preflight.outcome import Result
-from pdtui.fleet.preflight.place import groups_on, missing
+from pdtui.fleet.preflight.place import exact_ports, groups_on, missing
 from pdtui.readings.answer import Reading
 from pdtui.readings.rank_place import Environment, Interface, LocalPorts
 from pdtui.topology.model import Flow
 
 INTERFACES = ("HCCL_SOCKET_IFNAME", "GLOO_SOCKET_IFNAME", "TP_SOCKET_IFNAME")
 """Variables that name the interface of the node's address (vLLM-Ascend's guides, rule R53)."""
-
-_EXACT = frozenset({"api", "rpc", "kv", "proxy", "hccl"})
-"""Planned ports that must be free at one number: HCCL counts from its base, the transfer engine tries others."""
 
 
 def environments(view: NodeView) -> Sequence[tuple[str, Reading[Environment]]]:
@@ -230,19 +228,25 @@ def ephemeral_ports(survey: Survey) -> Iterable[Result]:
     settings are told one command.
     """
     open_: dict[LocalPorts, dict[str, Sequence[int]]] = {}
-    readings: dict[LocalPorts, Reading[LocalPorts]] = {}
+    readings: dict[LocalPorts, Reading[LocalPorts]] = {}  # By settings alone: what is taken now differs.
     fine = 0
     for view in survey.views:
         reading: Reading[LocalPorts] = view.read("place", "ports")
         if reading.value is None:
             yield missing(view, reading, "the kernel's port settings")
             continue
-        planned = _planned(view)
-        taken = [port for port in planned if _is_given(port, reading.value)]
-        fine += len(planned) - len(taken)
-        readings.setdefault(reading.value, reading)
-        if taken:
-            open_.setdefault(reading.value, {})[view.name] = taken
+        planned, settings = _planned(view), replace(reading.value, taken=())
+        given = [port for port in planned if _is_given(port, settings)]
+        fine += len(planned) - len(given)
+        readings.setdefault(settings, reading)
+        if given:
+            open_.setdefault(settings, {})[view.name] = given
+        if reading.value.taken:
+            yield view.warned(
+                f"outgoing connections hold {spans(reading.value.taken)} now: a rank cannot bind them",
+                reading,
+                remedy="see whose they are: ss -tnp; they go when those end; reserved ports are not given away",
+            )
     for found, nodes in open_.items():
         ports = sorted({port for taken in nodes.values() for port in taken})
         kept = sorted({*ports, *(port for low, high in found.reserved for port in range(low, high + 1))})
@@ -261,7 +265,7 @@ def ephemeral_ports(survey: Survey) -> Iterable[Result]:
 
 
 def _planned(view: NodeView) -> list[int]:
-    uses = [use for use in view.plan.ports if use.host == view.node.address and use.use in _EXACT]
+    uses = exact_ports(view.plan, view.node.address)
     return sorted({port for use in uses for port in range(use.first, use.last + 1)})
 
 

@@ -13,8 +13,8 @@ from pdtui.readings.answer import Failure, Reading
 from pdtui.readings.rank_place import Cann, Environment, Imported, Packages
 from pdtui.topology.versions import LATEST, Release, cann_of, known_release, mooncake_of, release_of, vllm_of
 
-MOONCAKES = ("mooncake-transfer-engine-npu", "mooncake-transfer-engine", "mooncake")
-"""Distributions of Mooncake: for NPUs, for GPUs, and what some images call it."""
+MOONCAKE = "mooncake"
+"""How the names of Mooncake's distributions begin: `mooncake-transfer-engine`, with `-npu`, and others."""
 
 NAMED = 4
 """Nodes that are named in one message."""
@@ -317,9 +317,11 @@ def _mooncake_version(view: NodeView, reading: Reading[object]) -> str | Result:
     found = reading.value
     if not isinstance(found, Packages):
         return view.failed(f"no Python of vLLM: {last_line(reading.raw)}", reading, remedy=_NO_VLLM)
-    for name in MOONCAKES:
-        if name in found.versions:
-            return found.versions[name] or _unsaid(view, reading, name, found.where[name])
+    names = [name for name in found.versions if name.startswith(MOONCAKE)]
+    if len(names) > 1:  # Each brings the same module, and the last one wins.
+        return " and ".join(f"{name} {found.versions[name]}" for name in sorted(names))
+    for name in names:
+        return found.versions[name] or _unsaid(view, reading, name, found.where[name])
     own = found.modules.get("mooncake")
     if own is not None and own.engine:
         return f"built, {own.digest[:8]} ({size_words(own.size)})"
