@@ -71,6 +71,11 @@ async def test_a_node_without_python(simulation: Simulation) -> None:
         "link node1",
         "npu node1/1 Fine",
         "crash d/3",
+        "gone node1/3 maybe",
+        "shm node1 big",
+        "hang node1 npu-smi link",
+        "device node1 sda off",
+        "unreachable node1 : on",
     ],
 )
 async def test_what_is_no_fault_is_said(simulation: Simulation, spec: str) -> None:

@@ -39,7 +39,7 @@ async def apply(simulation: Simulation, spec: str) -> str:
         raise UsageError(f"no fault {name!r}", remedy=f"faults: {', '.join(FAULTS)}")
     try:
         return await fault.apply(simulation, words)
-    except (ValueError, IndexError):
+    except (ValueError, LookupError):
         raise UsageError(f"{spec}: write {name} {fault.usage}") from None
 
 

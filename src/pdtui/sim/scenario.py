@@ -186,5 +186,6 @@ async def play(simulation: Simulation, scenario: Scenario, clock: Clock, say: Ca
         for spec, line in step.faults:
             try:
                 say(f"{step.at:g} s: {await apply(simulation, spec)}")
-            except PdtuiError as error:
-                say(f"{step.at:g} s: {scenario.place(line)}: {error.message}")
+            except (PdtuiError, OSError) as error:
+                why = error.message if isinstance(error, PdtuiError) else error
+                say(f"{step.at:g} s: {scenario.place(line)}: {why}")

@@ -24,7 +24,7 @@ SMI_QUERIES = (
 _NODE_QUERIES = frozenset(("table", "list", "map", "topo"))
 _SPELLINGS = {"info": "table", "l": "list", "m": "map", "spod": "spod-info"}
 MODES = {
-    "hang": "the tool never answers",
+    "hang": "the tool never answers; QUERY: link, lldp, ping, ... or table, list, map, health, ...",
     "busy": "the tool says that it is busy",
     "empty": "the tool prints nothing",
     "garble": "the tool prints rubbish: escape sequences, NUL, no number that could be one",
