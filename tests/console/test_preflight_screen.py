@@ -3,6 +3,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import AsyncIterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -11,8 +12,9 @@ from pdtui.console.glyphs import GlyphSet
 from pdtui.console.screens.preflight import PreflightScreen
 from pdtui.errors import ActionRefused
 from pdtui.fleet.intents import Acknowledge, Unacknowledge
-from pdtui.fleet.preflight.events import PreflightEvent
+from pdtui.fleet.preflight.events import Ended, PreflightEvent
 from pdtui.fleet.preflight.outcome import Outcome, Result
+from pdtui.fleet.preflight.report import PingCell
 from pdtui.fleet.preflight.request import PreflightRequest
 from pdtui.fleet.snapshot import RankState
 from tests.console.driving import Console, console
@@ -181,6 +183,25 @@ async def test_marked_ranks_or_the_node_under_the_cursor_can_be_asked_alone() ->
         assert fleet.preflights[-1].targets == ("@node3",)
         await screen.press("w")
         assert "p run on all 4 nodes" in screen.lines()[-1]
+
+
+async def test_the_cell_of_pings_shows_who_reached_whom() -> None:
+    fleet = fleet_with()
+    last = fleet.preflight_events[-1]
+    assert isinstance(last, Ended)
+    pings = tuple(
+        PingCell("node1/0", f"{node}/0", "hccs", outcome, "")
+        for node, outcome in (("node3", Outcome.PASS), ("node4", Outcome.FAIL))
+    )
+    fleet.preflight_events[-1] = Ended(replace(last.report, pings=pings))
+    async with console(fleet) as screen:
+        await ran(screen)
+        await screen.press("tab")
+        shown(screen).matrix.go_to(20)
+        await screen.press("right", "enter")
+        assert "─ node1  ping ─" in screen.text
+        assert screen.line("pings from").split()[-4:] == ["to", "node3", "to", "node4"]
+        assert screen.line("1/1").split()[-3:] == ["node1", "1/1", "0/1"]
 
 
 async def test_pings_ask_first_and_say_what_they_disturb() -> None:

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
+from rich.cells import cell_len, set_cell_size
+
 from pdtui.console.chrome import NARROW
 from pdtui.console.findings import Finding, Findings, Shown
 from pdtui.console.lines import Line
@@ -13,8 +15,9 @@ from pdtui.console.preflight_run import BAD, CLUSTER, Run
 from pdtui.console.rows import BLANK, Row
 from pdtui.console.strings import S
 from pdtui.console.timing import clock_time, duration
-from pdtui.fleet.preflight.grouping import in_short
+from pdtui.fleet.preflight.grouping import in_short, ping_table
 from pdtui.fleet.preflight.outcome import WORST_FIRST, Outcome, Result
+from pdtui.fleet.preflight.report import PreflightReport
 from pdtui.fleet.snapshot import Snapshot
 from pdtui.topology.model import Topology
 
@@ -149,6 +152,19 @@ def cell_findings(results: Sequence[Result], run: Run, snapshot: Snapshot, title
     """Return everything that is said of one check on one node, what passed too."""
     items = tuple(finding_of(result, snapshot, new=run.is_new(result)) for result in results)
     return Findings(items, () if items else (Row(S.preflight_cell_empty, "dim"),), title)
+
+
+def ping_rows(report: PreflightReport) -> list[Row]:
+    """Return how many pings were answered from node to node, `good/all`; nothing without pings."""
+    if not report.pings:
+        return []
+    head, rows = ping_table(report)
+    widths = [max(cell_len(line[column]) for line in (head, *rows)) + 2 for column in range(len(head))]
+    lines = [
+        "".join(set_cell_size(cell, width) for cell, width in zip(line, widths, strict=True)) for line in rows
+    ]
+    title = "".join(set_cell_size(cell, width) for cell, width in zip(head, widths, strict=True))
+    return [BLANK, Row(title, "dim"), *(Row(line) for line in lines)]
 
 
 def counts_line(run: Run, look: Look, *, words: bool) -> Line:

@@ -21,7 +21,7 @@ from pdtui.console.screens.acknowledge import Acknowledger, AcknowledgeScreen
 from pdtui.console.screens.deeds import do_action
 from pdtui.console.screens.dialog import Dialog
 from pdtui.console.screens.help import HelpScreen
-from pdtui.console.screens.preflight_painted import Half, PaintedPreflight
+from pdtui.console.screens.preflight_painted import PING, Half, PaintedPreflight
 from pdtui.console.strings import S, ranks_of
 from pdtui.console.widgets.finding_list import FindingList
 from pdtui.console.widgets.line_view import Bar, RowView
@@ -29,9 +29,6 @@ from pdtui.console.widgets.result_matrix import ResultMatrix
 from pdtui.fleet.intents import Acknowledge
 from pdtui.fleet.preflight.markdown import markdown_of
 from pdtui.fleet.preflight.request import Pings, PreflightRequest
-
-_PING = "ping"
-"""The check whose results pings are."""
 
 
 class PingScreen(Dialog[bool]):
@@ -102,7 +99,7 @@ class PreflightScreen(PaintedPreflight):
         """Ping the NPUs, also those that are in use, if the operator agrees."""
         ranks = ranks_that_run(self.situation().snapshot)
         if await self.app.push_screen_wait(PingScreen(self.look, self.where, ranks)):
-            self._ask((_PING,), "force")
+            self._ask((PING,), "force")
 
     def do_preflight_cancel(self) -> None:
         """End the run that runs."""

@@ -33,6 +33,8 @@ from pdtui.fleet.preflight.outcome import Outcome, Result
 from pdtui.fleet.snapshot import Snapshot
 
 Half = Literal["matrix", "found"]
+PING = "ping"
+"""The check whose results pings are."""
 _BESIDE = 60
 """Cells that what is wrong needs beside the matrix; with less it stands below."""
 _NOTICE_SECONDS = 8.0
@@ -263,7 +265,12 @@ class PaintedPreflight(Screen[None]):
         if self.cell is not None:
             check, column = self.cell
             title = f"{column}  {check}" if column != CLUSTER else check
-            return preflight_words.cell_findings(run.at(check, column), run, self._snapshot(), title)
+            found = preflight_words.cell_findings(run.at(check, column), run, self._snapshot(), title)
+            if check != PING:
+                return found
+            topology = self.handle.topology
+            report = run.report(topology.name, topology.digest, self.clock.wall())
+            return Findings(found.items, (*found.below, *preflight_words.ping_rows(report)), title)
         made = preflight_words.troubles(run, self._snapshot(), self._matches, only_new=self.only_new)
         return Findings(made.items, made.below, S.preflight_found_new if self.only_new else S.preflight_found)
 
