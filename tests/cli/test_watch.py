@@ -93,10 +93,10 @@ async def test_a_killed_rank_and_a_link_that_goes_down(rack: Rack, tmp_path: Pat
     )
     url = next(line.partition(": ")[2] for line in heard if line.startswith("Prometheus: "))
 
-    # A rank dies, a link goes down.
+    # A link goes down, its rank dies: the NPUs of its node are read at once.
+    await rack.simulation.fault("link node2/3 down")
     for pid in rack.pids("d/0", "vllm serve"):
         os.kill(pid, signal.SIGKILL)
-    await rack.simulation.fault("link node1/3 down")
     died = await heard_of(told, kind="rank", subject="d/0", worse=True)
     assert (died["before"], died["after"], died["key"], died["cluster"]) == (
         "ready",
@@ -106,8 +106,8 @@ async def test_a_killed_rank_and_a_link_that_goes_down(rack: Rack, tmp_path: Pat
     )
     assert "signal 9" in died["summary"]
     await heard_of(told, kind="service", after="DOWN")
-    down = await heard_of(told, kind="npu", subject="node1/3", after="failed")
-    assert down["key"] == "node1/3:link-down"
+    down = await heard_of(told, kind="npu", subject="node2/3", after="failed")
+    assert down["key"] == "node2/3:link-down"
 
     def handed() -> list[Mapping[str, Any]]:
         return [json.loads(line) for line in hooked.read_text().splitlines()] if hooked.exists() else []
@@ -116,17 +116,17 @@ async def test_a_killed_rank_and_a_link_that_goes_down(rack: Rack, tmp_path: Pat
     await eventually(lambda: [line for line in heard if line == "hook exit 4"], what="its failure")
     text = await asyncio.to_thread(scraped, url)
     for sample in (
-        'pdtui_npu_verdict{node="node1",npu="3",verdict="failed"} 1.0',
+        'pdtui_npu_verdict{node="node2",npu="3",verdict="failed"} 1.0',
         'pdtui_rank_state{group="d",node="node2",rank="d/0",role="decode",state="failed"} 1.0',
         'pdtui_serving{word="DOWN"} 1.0',
-        'pdtui_trouble{acknowledged="false",id="link-down",kind="npu",severity="error",subject="node1/3"} 1.0',
+        'pdtui_trouble{acknowledged="false",id="link-down",kind="npu",severity="error",subject="node2/3"} 1.0',
     ):
         assert sample in text
     assert 'pdtui_hook_runs_total{result="failed"} 0.0' not in text
 
     # Both are known from now on: by another console, on all nodes, for the one that watches too.
     given = await asyncio.gather(
-        rack.run("ack", "node1/*:link-down", "--reason", "cables are moved", "--for", "2d"),
+        rack.run("ack", "node2/*:link-down", "--reason", "cables are moved", "--for", "2d"),
         rack.run("ack", "d/0:failed", "--reason", "test", "--json"),
     )
     assert [code for code, _, _ in given] == [0, 0], given
@@ -136,8 +136,8 @@ async def test_a_killed_rank_and_a_link_that_goes_down(rack: Rack, tmp_path: Pat
     assert "cables are moved" in out
     await eventually(lambda: "pdtui_acknowledgements 2.0" in scraped(url), within=60)
     assert "pdtui_healthy 1.0" in await asyncio.to_thread(scraped, url)
-    await rack.run("ack", "node1/*:link-down", "--remove")
-    again = await heard_of(told, subject="node1/3", before="failed", after="failed")
+    await rack.run("ack", "node2/*:link-down", "--remove")
+    again = await heard_of(told, subject="node2/3", before="failed", after="failed")
     assert again["summary"] == "no longer acknowledged: link DOWN"
     await eventually(lambda: again in handed(), what="the hook, again")
 
@@ -158,7 +158,7 @@ async def test_a_killed_rank_and_a_link_that_goes_down(rack: Rack, tmp_path: Pat
     # Another one does not tell it all again.
     assert other.stdout is not None
     line = (await asyncio.wait_for(other.stdout.readline(), 60)).decode()
-    assert "watching: tiny DOWN, P 1/1 D 0/1, 2/2 nodes, 1 wrong (node1/3 link DOWN)" in line
+    assert "watching: tiny DOWN, P 1/1 D 0/1, 2/2 nodes, 1 wrong (node2/3 link DOWN)" in line
     assert "1 acknowledged" in line
     other.send_signal(signal.SIGINT)
     rest, err = await asyncio.wait_for(other.communicate(), 60)
@@ -170,7 +170,7 @@ async def test_a_killed_rank_and_a_link_that_goes_down(rack: Rack, tmp_path: Pat
     [
         (("watch", "--hook", "nonsuch-program x"), "no program nonsuch-program"),
         (("watch", "--prometheus", "99999"), "'--prometheus'"),
-        (("ack", "node1/3:link-down"), "needs --reason"),
+        (("ack", "node2/3:link-down"), "needs --reason"),
         (("ack", "x", "--reason", "r", "--for", "soon"), "'soon' is no length of time"),
         (("ack", "--remove"), "--remove needs a KEY"),
     ],

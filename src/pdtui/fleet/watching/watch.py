@@ -56,6 +56,8 @@ class Watch:
         self._journal = Journal(folder, clock=clock, by=by, name=TRANSITIONS, trouble=self._note)
         self._follower = Follower(fleet.snapshot)
         self._unwritten = ""
+        self._polls: dict[str, asyncio.Task[None]] = {}
+        """By node: NPUs that are read now, because a rank there got worse."""
         self.counts: Counter[tuple[str, bool]] = Counter()
         """Transitions so far, by kind and whether they were to worse."""
 
@@ -76,6 +78,9 @@ class Watch:
                 await self._clock.sleep(PAUSE)
         finally:
             end()
+            for poll in self._polls.values():
+                poll.cancel()
+            await asyncio.gather(*self._polls.values(), return_exceptions=True)
             if hooking is not None:
                 hooking.cancel()
                 await asyncio.gather(hooking, return_exceptions=True)
@@ -90,6 +95,22 @@ class Watch:
             snapshot = self._fleet.snapshot
         for transition in self._follower.take(snapshot):
             self._pass_on(replace(transition, summary=redacted_text(transition.summary)))
+            if transition.kind == "rank" and transition.worse:
+                self._read_npus(snapshot, transition.subject)
+
+    def _read_npus(self, snapshot: Snapshot, rank: str) -> None:
+        """Read the NPUs where a rank got worse: a link that took it with it is not told half a minute later then."""
+        status = snapshot.rank(rank)
+        if status is None or status.node in self._polls:
+            return
+        poll = asyncio.ensure_future(self._fleet.poll_now((status.node,)))
+        self._polls[status.node] = poll
+        poll.add_done_callback(lambda task: self._polled(status.node, task))
+
+    def _polled(self, node: str, task: asyncio.Task[None]) -> None:
+        self._polls.pop(node, None)
+        if not task.cancelled() and (error := task.exception()) is not None:
+            self._complain(f"{node}: its NPUs could not be read: {error}")
 
     def _pass_on(self, one: Transition) -> None:
         self.counts[one.kind, one.worse] += 1
