@@ -99,7 +99,7 @@ class Watch:
                 self._read_npus(snapshot, transition.subject)
 
     def _read_npus(self, snapshot: Snapshot, rank: str) -> None:
-        """Read the NPUs where a rank got worse: a link that took it with it is not told half a minute later then."""
+        """Read the NPUs where a rank got worse: a link may have taken it with it, and is told at once then."""
         status = snapshot.rank(rank)
         if status is None or status.node in self._polls:
             return
