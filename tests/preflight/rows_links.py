@@ -6,6 +6,7 @@ from tests.preflight.rows import Row, hangs
 
 ROWS = (
     Row("ssh", "bad", ("sshd-kill node3",), "node3", ("refused",), scene="unreachable"),
+    Row("clock", "bad", ("clock node2 120",), "node2", ("ahead of the other nodes",), scene="clock"),
     Row("ping", "bad", ("vnic node2/2 DOWN",), "node2/2", ("none of 3 packets",)),
     Row("ping", "unknown", ("garble node3/2 hccn_tool hccs_ping",), "node3", ("cannot be read",)),
     hangs("ping", "node4", "hang node4/2 hccn_tool hccs_ping", "no answer from hccn_tool"),
