@@ -35,7 +35,8 @@ LIMITS = Limits(
     busy_pause=0.05,
     shared=0.0,
     hanging=1000,
-    probe=5.0,
+    probe=4.0,
+    grace=1.0,
     ping={"roce": 1.5, "hccs": 1.5},
 )
 """Short; and a tool that hangs on many NPUs is asked on the others all the same: each row has one of its own."""
@@ -92,14 +93,19 @@ async def switch(simulation: Simulation, links: Mapping[str, NodeLink], fault: s
     if kind in ("sshd-kill", "clock", "unreachable"):
         await eventually(lambda: links[node].host_agent is not before)
     if kind in ("clock", "unreachable"):
-        await reconnected(links)
+        await reconnected({node: links[node]})
 
 
 async def reconnected(links: Mapping[str, NodeLink]) -> None:
     """Wait until every node is there again, and its container."""
-    for link in links.values():
-        link.retry_now()
-    await eventually(lambda: all(link.rank_agent is not None for link in links.values()))
+
+    def all_are_back() -> bool:
+        away = [link for link in links.values() if link.rank_agent is None]
+        for link in away:
+            link.retry_now()
+        return not away
+
+    await eventually(all_are_back, every=0.2)
 
 
 async def run(desk: PreflightDesk, nodes: tuple[str, ...], only: Sequence[str]) -> PreflightReport:

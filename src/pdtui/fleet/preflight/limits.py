@@ -31,6 +31,8 @@ class Limits:
     """Devices of a node on which a tool hangs, after which it is not called on the others."""
     probe: float = 120.0
     """For one probe, whatever it asks for itself."""
+    grace: float = 3.0
+    """That an agent has beyond the time of a program to say that it is over."""
     ping: Mapping[Plane, float] = field(default_factory=lambda: {"roce": 20.0, "hccs": 65.0})
     """For one ping; the tool itself gives up on HCCS after a minute."""
     sources: int = 8

@@ -54,7 +54,12 @@ class Asking:
     ) -> Answer:
         """Run a program that changes nothing and return what it answered. `timeout`: seconds, on the node."""
         timeout = min(timeout or self.limits.call, self.limits.probe)
-        completed = await self.agent.run(Command(tuple(argv), timeout=timeout, env=env or {}))
+        command = Command(tuple(argv), timeout=timeout, env=env or {})
+        try:
+            async with self.clock.timeout(timeout + self.limits.grace):
+                completed = await self.agent.run(command)
+        except TimeoutError:  # Not even the agent answers: it is stopped, or its machine is.
+            completed = Completed(command.argv, None, b"", b"", timed_out=True)
         return answer_of(completed, self.clock.wall(), timeout)
 
     async def file(self, path: str, *, limit: int = 1 << 16) -> Answer:
