@@ -24,7 +24,7 @@ from typing import Any
 from pdtui.fleet.lookout import CALM_INTERVAL
 from pdtui.fleet.metering import Meters
 from pdtui.fleet.monitor import NpuMonitor
-from pdtui.fleet.ranks import METRICS_INTERVAL
+from pdtui.fleet.ranks import metrics_interval
 from pdtui.fleet.snapshot import NpuStatus
 from pdtui.fleet.strangers import Census
 from pdtui.readings.vllm_metrics import KEEP
@@ -95,7 +95,8 @@ class FarEnd:
             return [*frames, {"id": number, "ok": {}}]
         if op == "http":
             self.asked += 1
-            body = self.metrics.replace(" 0.0\n", f" {self.asked}.0\n", 3).encode()
+            text = self.metrics.replace('engine="0"', f'engine="{id(self) + self.asked % self.ranks}"')
+            body = text.replace(" 0.0\n", f" {self.asked}.0\n", 3).encode()
             return [
                 {"id": number, "data": ["body", base64.b64encode(body).decode()]},
                 {"id": number, "ok": {"status": 200, "seconds": 0.01}},
@@ -185,7 +186,7 @@ def metrics(rack: Rack) -> Sequence[Awaitable[object]]:
     topology = load_checked(ROOT / "sample_configs" / "demo.yaml")
     rank = make_plan(topology).ranks[0]
     meters = Meters(clock=rack.clock)
-    every = METRICS_INTERVAL
+    every = metrics_interval(len(rack.agents) * rack.ranks)
 
     async def poll(agent: NodeAgent, i: int, n: int) -> None:
         await rack.clock.sleep(every * (i * 8 + n) / (len(rack.agents) * 8))

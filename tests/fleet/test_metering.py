@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 from pdtui.fleet.metering import STALLED_AFTER, Meters
+from pdtui.fleet.ranks import metrics_interval
 from pdtui.fleet.snapshot import RankMetrics
 from pdtui.remote.messages.commands import HttpReply
 from pdtui.topology.model import Role
@@ -99,3 +100,7 @@ async def test_no_answer_gives_nothing_and_forgetting_begins_anew() -> None:
     again = await server.read()
     assert again is not None
     assert again.generation_tokens_per_s is None
+
+
+def test_a_large_cluster_is_read_more_rarely_not_faster() -> None:
+    assert [metrics_interval(ranks) for ranks in (1, 320, 512, 1024, 9000)] == [5.0, 5.0, 8.0, 16.0, 20.0]

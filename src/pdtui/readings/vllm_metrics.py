@@ -251,27 +251,36 @@ def _samples(text: str) -> Iterator[tuple[tuple[str, str], float]]:
     /metrics has hundreds, most of them buckets; each line is read by itself, so a broken one loses nothing else.
     """
     for line in text.split("\n"):
-        if line.split("{", 1)[0].split(" ", 1)[0] not in _NAMES:
-            continue
-        series, _, number = line.rstrip().rpartition(" ")
+        series, _, number = line.rpartition(" ")
         key = _series(series) if len(series) <= _LONGEST else None
-        if key is None:  # With a time behind the value, or with blanks of its own.
-            match = _SAMPLE.match(line)
+        if key is None:  # No sample, or one with a time behind the value, or with blanks of its own.
+            match = _SAMPLE.match(line) if line.split("{", 1)[0].split(" ", 1)[0] in _NAMES else None
             if match is None:
                 continue
             key, number = _key(match["name"], match["labels"] or ""), match["value"]
+        elif key is _OTHER:
+            continue
         try:
             yield key, float(number)
         except ValueError:
             continue
 
 
-@lru_cache(maxsize=4096)
+_OTHER = ("", "")
+"""A series that does not matter."""
+
+
+@lru_cache(maxsize=1 << 14)
 def _series(text: str) -> tuple[str, str] | None:
-    """Return name and label of a series, which is the same text in every answer; None when it is none."""
+    """Return name and label of a series, which is the same text in every answer; None when it is none.
+
+    As many are remembered as five hundred servers have that matter.
+    """
     match = _SAMPLE.match(f"{text} 0")
     if match is None or match.end("value") <= len(text):
         return None
+    if match["name"] not in _NAMES:
+        return _OTHER
     return _key(match["name"], match["labels"] or "")
 
 
