@@ -125,10 +125,13 @@ def flap_words(times: int, last: str) -> str:
 def _outside(name: str, values: tuple[float | None, ...], usual: Range | None, unit: str) -> Iterator[str]:
     if usual is None:
         return
-    for lane, value in enumerate(values):
-        if value is not None and not usual.holds(value):
-            which = f" lane {lane}" if len(values) > 1 else ""
-            yield f"{name}{which} {value:g} {unit}, outside {usual.low:g} to {usual.high:g}"
+    outside = {lane: value for lane, value in enumerate(values) if value is not None and not usual.holds(value)}
+    if len(outside) == len(values) > 1:
+        yield f"{name} {min(outside.values()):g} {unit} on all lanes, outside {usual.low:g} to {usual.high:g}"
+        return
+    for lane, value in outside.items():
+        which = f" lane {lane}" if len(values) > 1 else ""
+        yield f"{name}{which} {value:g} {unit}, outside {usual.low:g} to {usual.high:g}"
 
 
 def _flags(optical: Optical) -> Iterator[str]:

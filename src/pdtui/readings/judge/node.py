@@ -60,22 +60,25 @@ def node_sight(readings: Mapping[int, NpuReadings], conf: Observed[HccnConf] | N
 
 
 def ids(devices: list[int]) -> str:
-    """Return devices in words: `NPU 3`, `NPUs 3, 5`, `14 other NPUs`."""
+    """Return devices in words: `NPU 3`, `NPUs 3, 5`, `the others`."""
     if len(devices) > 4:
-        return f"{len(devices)} other NPUs"
+        return "the others"
     return f"NPU{'s' if len(devices) > 1 else ''} {', '.join(map(str, devices))}"
 
 
 _K = TypeVar("_K", bound=Hashable)
 
 
-def _unlike(values: Mapping[int, _K], words: Callable[[_K, _K, str], str]) -> dict[int, str]:
-    """Return the devices whose value is not that of most; without a majority all of them."""
+def _unlike(values: Mapping[int, _K], count: int, words: Callable[[_K, _K, str], str]) -> dict[int, str]:
+    """Return the devices whose value is not that of most; without a majority all of them.
+
+    Before most of a node's `count` devices have answered nobody is told to differ.
+    """
     ranked = Counter(values.values()).most_common()
-    if len(ranked) < 2:
+    if len(ranked) < 2 or 2 * len(values) <= count:
         return {}
-    most, count = ranked[0]
-    tie = ranked[1][1] == count
+    most, times = ranked[0]
+    tie = ranked[1][1] == times
     found = {}
     for device, value in values.items():
         if value != most or tie:
@@ -90,7 +93,7 @@ def _tls(readings: Mapping[int, NpuReadings]) -> dict[int, str]:
     def words(mine: bool, other: bool, who: str) -> str:
         return f"TLS is {'on' if mine else 'off'}, on {who} it is {'on' if other else 'off'}"
 
-    return _unlike(switches, words)
+    return _unlike(switches, len(readings), words)
 
 
 def _lldp(readings: Mapping[int, NpuReadings]) -> dict[int, str]:
@@ -117,7 +120,7 @@ def _spod(readings: Mapping[int, NpuReadings]) -> dict[int, str]:
         unlike = ", ".join(f"{name} {here}, {there} on {who}" for name, here, there in named if here != there)
         return f"super pod: {unlike}"
 
-    found = _unlike(places, words)
+    found = _unlike(places, len(readings), words)
     owners: dict[int, list[int]] = {}
     for device, spod in known.items():
         owners.setdefault(spod.sdid, []).append(device)
