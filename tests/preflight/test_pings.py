@@ -13,7 +13,7 @@ from pdtui.fleet.preflight.outcome import Outcome, Result
 from pdtui.fleet.preflight.pinging import Pinged, pings
 from pdtui.fleet.preflight.probes import Asking, Everywhere
 from pdtui.fleet.preflight.request import Pings
-from pdtui.readings.answer import Reading
+from pdtui.readings.answer import Failure, Reading
 from pdtui.readings.commands import Query
 from pdtui.readings.hccn import Address, Vnic
 from pdtui.readings.npu_smi import Process, Table
@@ -36,6 +36,8 @@ class Network:
         self.dead: set[str] = set()
         """`node/device`."""
         self.hung: set[str] = set()
+        self.silent: set[str] = set()
+        """Those whose tool hung already when it was asked for addresses."""
         self.whole = True
         """npu-smi's tables come to their end."""
         self.used: set[str] = set()
@@ -56,6 +58,9 @@ class Network:
                 readings[Query.VNIC, device] = Reading("", 0.0, "", Vnic("UP", vnic, "255.255.255.0"))
                 readings[Query.IP, device] = Reading("", 0.0, "", Address(roce, "255.255.255.0"))
                 readings[Query.SPOD, device] = Reading("", 0.0, "", Spod(index << 22, 384, self.pods[node], index))
+                if name in self.silent:
+                    late: Reading[object] = Reading("", 0.0, "no answer from hccn_tool", failure=Failure.TIMEOUT)
+                    readings[Query.VNIC, device] = readings[Query.IP, device] = late
                 if name in self.used:
                     processes.append(Process(device, 4242, "python", 1000, None))
             table = Table("25.2", "25.2", (), tuple(processes), complete=self.whole)
@@ -206,6 +211,15 @@ async def test_a_source_whose_tool_hangs_pings_no_more_and_the_rest_goes_on(tmp_
     assert found["node2"].outcome is Outcome.UNKNOWN
     assert "pings from NPU 5: hangs: no answer from hccn_tool within 5 s" in found["node2"].summary
     assert found["cluster"].outcome is Outcome.PASS
+
+
+async def test_an_npu_on_which_the_tool_hangs_already_is_not_asked_to_ping(tmp_path: Path) -> None:
+    network = Network(tmp_path)
+    network.silent = {"node2/5"}
+    found = {result.subject: result for result in await network.results()}
+    assert found["node2"].outcome is Outcome.UNKNOWN
+    assert "NPU 5: its address is not known: hangs" in found["node2"].summary
+    assert not {str(npu) for one in network.made for npu in (one.pair.source, one.pair.target)} & network.silent
 
 
 async def test_the_full_matrix_never_pings_the_other_die_of_an_npu(tmp_path: Path) -> None:

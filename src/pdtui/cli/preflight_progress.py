@@ -110,17 +110,22 @@ class Narrator:
     def _line(self, words: str) -> None:
         self._paint("")
         self._told = self._clock.monotonic()
-        click.echo(words, err=True)
+        click.echo(_fitted(words) if self._moves else words, err=True)
 
     def _paint(self, words: str) -> None:
         """Show the moving line, or take it away."""
         if not self._moves or words == self._shown:
             return
-        room = shutil.get_terminal_size().columns - 1
-        while width(words) > room:
-            words = words[:-1]
-        self._shown = words
+        self._shown = words = _fitted(words)
         click.echo(f"\r\x1b[K{words}", err=True, nl=False)
+
+
+def _fitted(words: str) -> str:
+    """Return as much as one line of the terminal takes."""
+    room = shutil.get_terminal_size().columns - 1
+    while width(words) > room:
+        words = words[:-2] + "…"
+    return words
 
 
 def _node_words(event: NodeEnded, seconds: float, done: int, total: int) -> str:

@@ -49,6 +49,13 @@ def in_short(subjects: Sequence[str]) -> str:
     return ", ".join(words)
 
 
+def reason_of(result: Result) -> str:
+    """Return why something was not run or makes no sense, and of what, unless the reason says that itself."""
+    because = result.because or result.summary
+    told = result.subject == "cluster" or node_of(result.subject) in because
+    return because if told else f"{result.subject}: {because}"
+
+
 def node_of(subject: str) -> str:
     """Return the part of a subject that may be a node's name: `node3` of `node3/9 -> node1/2`."""
     return subject.partition(" ")[0].partition("/")[0]

@@ -7,8 +7,8 @@ from collections.abc import Iterator
 
 from pdtui.fleet.preflight.check import registered
 from pdtui.fleet.preflight.compare import Comparison
-from pdtui.fleet.preflight.grouping import Grouped, grouped, in_short, ping_table, worst
-from pdtui.fleet.preflight.outcome import Outcome
+from pdtui.fleet.preflight.grouping import Grouped, grouped, in_short, ping_table, reason_of, worst
+from pdtui.fleet.preflight.outcome import Outcome, Result
 from pdtui.fleet.preflight.report import PreflightReport, counts_words
 
 LINES = 40
@@ -155,7 +155,7 @@ def _reasons(report: PreflightReport) -> Iterator[str]:
     reasons: dict[tuple[Outcome, str], list[str]] = {}
     for one in report.results:
         if one.outcome in (Outcome.NOT_RUN, Outcome.NA):
-            reasons.setdefault((one.outcome, one.because or one.summary), []).append(one.check)
+            reasons.setdefault((one.outcome, _reason(one)), []).append(one.check)
     if not reasons:
         return
     yield "## Not run, not applicable"
@@ -163,6 +163,10 @@ def _reasons(report: PreflightReport) -> Iterator[str]:
     for (outcome, because), ids in reasons.items():
         yield f"- {outcome}: {', '.join(dict.fromkeys(ids))}: {_cell(because)}"
     yield ""
+
+
+def _reason(one: Result) -> str:
+    return reason_of(one) if one.outcome is Outcome.NOT_RUN else one.because or one.summary
 
 
 def _cell(text: str) -> str:

@@ -112,7 +112,12 @@ class Fabric:
         return "hccs" if one.node == other.node or len(pods) < 2 else "roce"
 
     def allowed(self, one: Npu, other: Npu) -> bool:
-        """Return whether a ping makes sense: there is an address, and the two are not the dies of one NPU."""
+        """Return whether a ping makes sense: there is an address, and the two are not the dies of one NPU.
+
+        An NPU on which the tool hangs already pings nobody: it would hang for a minute more.
+        """
+        if self.reading(one).failure is Failure.TIMEOUT:
+            return False
         if self._platform == "a3" and one.node == other.node:
             siblings = one.device // 2 == other.device // 2
             alone = (self._pods[one.node] or 0) < 0

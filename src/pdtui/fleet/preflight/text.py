@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from pdtui.fleet.preflight.compare import Comparison
-from pdtui.fleet.preflight.grouping import Grouped, grouped, in_short, ping_table
+from pdtui.fleet.preflight.grouping import Grouped, grouped, in_short, ping_table, reason_of
 from pdtui.fleet.preflight.outcome import Evidence, Outcome
 from pdtui.fleet.preflight.report import PreflightReport, counts_words
 
@@ -81,7 +81,7 @@ def _not_run(report: PreflightReport) -> Iterator[str]:
     reasons: dict[str, list[str]] = {}
     for one in report.results:
         if one.outcome is Outcome.NOT_RUN:
-            reasons.setdefault(one.because, []).append(one.check)
+            reasons.setdefault(reason_of(one), []).append(one.check)
     if reasons:
         yield ""
         yield "NOT RUN"
