@@ -138,8 +138,21 @@ async def test_two_consoles_share_readings_and_device_locks(
         first, second = await asyncio.gather(agent.run(command), other.run(command))
         assert first.stdout == second.stdout == b"x\n"
         assert count.read_text() == "x\n"
+        assert sorted((first.age > 0, second.age > 0)) == [
+            False,
+            True,
+        ]  # The second is told its age.
         fresh = await other.run(Command(command.argv, device=3))
         assert fresh.stdout == b"x\nx\n"
+
+        # A tool that hangs on a device is tried once, whichever tool it is, and what is asked of the node as well.
+        hung = Command(("sh", "-c", f"echo h >> {count}; sleep 1000"), device=3, max_age=60, timeout=0.5)
+        both = await asyncio.gather(agent.run(hung), other.run(hung))
+        assert all(one.timed_out for one in both)
+        assert count.read_text().count("h") == 1
+        table = Command(("sh", "-c", f"echo t >> {count}; sleep 0.1"), max_age=5)
+        await asyncio.gather(agent.run(table), other.run(table))
+        assert count.read_text().count("t") == 1
     finally:
         await other.close()
 
