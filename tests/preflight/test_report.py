@@ -112,9 +112,9 @@ def test_failures_come_first_with_evidence_and_remedy_and_what_passed_is_short()
     assert text.index("FAILED") < text.index("NOT RUN") < text.index("PASSED")
     assert "  link  node2/9: link DOWN\n      $ hccn_tool -i 9 -link -g\n        link status: DOWN" in text
     assert "      do: look at the cable" in text
-    assert "  node3 is not reached: link" in text
+    assert "  link  node3 is not reached" in text
     apart = Result("lldp", "node1/3", Outcome.NOT_RUN, "", because="the link is DOWN")
-    assert "  node1/3: the link is DOWN: lldp" in list(text_of(replace(REPORT, results=(apart,))))
+    assert "  lldp  node1/3: the link is DOWN" in list(text_of(replace(REPORT, results=(apart,))))
     assert "16 NPUs" not in text
     every = "\n".join(text_of(REPORT, every=True))
     assert "  ssh  node1-2: root, Python 3.9" in every

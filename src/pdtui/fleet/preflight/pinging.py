@@ -195,7 +195,7 @@ def _in_use(table: Reading[Table], device: int) -> tuple[str, bool, Reading[Any]
     if not table.value.complete:
         return "whether a process uses it is not known: npu-smi's table is not whole", False, table
     if any(process.device == device for process in table.value.processes):
-        return "a process uses it: pings would disturb it (--pings force pings all the same)", True, None
+        return "a process uses it (--pings force pings it all the same)", True, None
     return None
 
 

@@ -87,7 +87,7 @@ def _not_run(report: PreflightReport) -> Iterator[str]:
         yield "NOT RUN"
     for because, ids in reasons.items():
         names = list(dict.fromkeys(ids))
-        yield f"  {because}: {', '.join(names) if len(names) <= 6 else f'{len(names)} checks'}"
+        yield f"  {', '.join(names) if len(names) <= 6 else f'{len(names)} checks'}  {because}"
 
 
 def _passed(report: PreflightReport, *, every: bool) -> Iterator[str]:
