@@ -416,8 +416,10 @@ async def test_status_text_and_json(tmp_path: Path) -> None:
     assert ranks[first + 1].startswith("decode/3  node4  failed")
     assert ranks[first + 1].endswith("exit 1, lost its group")
     found: Any = json.loads(json.dumps(as_dict(snapshot)))
-    keys = {"schema_version", "cluster", "made_at", "serving", "nodes", "ranks", "groups", "leases"}
-    assert set(found) == keys
+    assert set(found) == {
+        "schema_version", "cluster", "made_at", "healthy", "serving", "nodes", "ranks", "groups", "leases",
+        "acknowledgements",
+    }  # fmt: skip
     of_node = {"name", "host", "state", "error", "remedy", "npus", "conditions", "foreign", "ownerless_hbm"}
     assert set(found["nodes"][0]) == of_node
     assert set(found["nodes"][2]["npus"][0]) == {
