@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -35,11 +37,14 @@ LIMITS = Limits(
     busy_pause=0.05,
     shared=0.0,
     hanging=1000,
-    probe=4.0,
+    probe=4.5,
     grace=1.0,
     ping={"roce": 1.5, "hccs": 1.5},
 )
 """Short; and a tool that hangs on many NPUs is asked on the others all the same: each row has one of its own."""
+
+PATIENT = replace(LIMITS, call=10.0, probe=30.0)
+"""Where nothing hangs, a slow machine has its time."""
 
 
 def test_the_table_shows_every_check_in_every_state() -> None:
@@ -61,13 +66,20 @@ async def test_every_row_is_shown(tmp_path: Path) -> None:
         clock = SystemClock()
         async with Connections(topology, clock=clock) as connections:
             links = connections.links
-            desk = PreflightDesk(topology, plan, links, clock=clock, by="test@here", journal=None, limits=LIMITS)
+
+            def desk(limits: Limits) -> PreflightDesk:
+                return PreflightDesk(topology, plan, links, clock=clock, by="t@here", journal=None, limits=limits)
+
             for scene in SCENES:
                 rows = [row for row in ROWS if row.scene == scene]
                 faults = tuple(dict.fromkeys(fault for row in rows for fault in row.faults))
                 for fault in faults:
                     await switch(simulation, links, fault)
-                report = await run(desk, tuple(topology.nodes), sorted({row.check for row in rows}))
+                report = await run(
+                    desk(PATIENT if scene == WELL else LIMITS),
+                    tuple(topology.nodes),
+                    sorted({row.check for row in rows}),
+                )
                 wrong += [words for row in rows if (words := mistaken(row, report))]
                 if scene == WELL:
                     wrong += [
@@ -75,8 +87,10 @@ async def test_every_row_is_shown(tmp_path: Path) -> None:
                         for one in report.results
                         if one.outcome in _BAD and one.check not in OF_THE_MACHINE
                     ]
-                for node in sorted({fault.split()[1].partition("/")[0] for fault in faults}):
-                    await simulation.fault(f"heal {node}")
+                if scene in (WELL, SCENES[-1]):
+                    continue  # What is set is in nobody's way.
+                nodes = sorted({fault.split()[1].partition("/")[0] for fault in faults})
+                await asyncio.gather(*(simulation.fault(f"heal {node}") for node in nodes))
                 await reconnected(links)
     assert not wrong, "\n".join(wrong)
 
