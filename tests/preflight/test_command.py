@@ -87,8 +87,13 @@ async def test_it_reports_compares_and_leaves_nothing_behind(tmp_path: Path) -> 
         assert "| link | **FAIL** |" in report.read_text()
         assert "report written" in err
 
+        status, out, err = await terminal.run("--only", "ssh", "--report", "/dev/full")
+        assert status == 2
+        assert "No space left" in err
+        assert "2 pass" in out
+
         await simulation.fault("hang node2 hccn_tool link")
-        process = await terminal.begin("--only", "ssh,link")
+        process = await terminal.begin("--only", "ssh,link", "--report", str(report))
         assert process.stderr is not None
         told = b""
         while b"[1/2]" not in told:
@@ -101,9 +106,10 @@ async def test_it_reports_compares_and_leaves_nothing_behind(tmp_path: Path) -> 
         assert "not done: node2" in said
         assert "Traceback" not in said
         assert "stopped early" in out_bytes.decode()
+        assert "stopped before its end" in report.read_text()
         await eventually(lambda: not carrying("hccn_tool", str(simulation.node("node2").folder)))
     journal = (tmp_path / "home" / "pdtui" / "pair" / "journal.jsonl").read_text().splitlines()
-    assert [json.loads(line)["state"] for line in journal] == ["done", "done", "stopped"]
+    assert [json.loads(line)["state"] for line in journal] == ["done", "done", "done", "stopped"]
 
 
 def invoke(*words: str) -> str:

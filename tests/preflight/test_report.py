@@ -94,7 +94,16 @@ def test_a_report_is_read_back_as_it_was_written(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     "text",
-    ["", "[]", "{}", '{"schema_version": 2}', '{"schema_version": 1}', '{"schema_version": 1, "results": [1]}'],
+    [
+        "",
+        "[]",
+        "{}",
+        "[" * 100_000,
+        '{"schema_version": 2}',
+        json.dumps(REPORT.as_json() | {"began": 10**400}),
+        '{"schema_version": 1}',
+        '{"schema_version": 1, "results": [1]}',
+    ],
 )
 def test_what_is_no_report_is_refused_in_words(tmp_path: Path, text: str) -> None:
     path = tmp_path / "old.json"
@@ -163,6 +172,34 @@ def test_secrets_and_escapes_do_not_get_into_a_report() -> None:
     assert "abc" not in repr(shown)
     assert "\x1b" not in shown.evidence[0].raw
     assert "proxy:3128" in shown.evidence[0].raw
+
+
+def test_what_a_node_said_does_not_look_like_another_result() -> None:
+    wide = Evidence("cat x\n## Failed", "y" * 8192, 1.0)
+    words = "~~~ x\n\nPASSED\n  link  node2: fine"
+    shown = hidden(Result("model", "node1", Outcome.FAIL, words, "- a\n## Checks", (wide,)))
+    report = replace(REPORT, results=(*REPORT.results, shown), checks=(*REPORT.checks, "model"))
+    lines = list(text_of(report))
+    assert lines.count("PASSED") == 1
+    assert max(map(len, lines)) < 400
+    written = markdown_of(report).split("\n")
+    assert written.count("## Failed") == written.count("## Checks") == 1
+    assert not any(line.startswith("~~~") for line in written)
+
+
+def test_an_old_report_is_as_foreign_as_any_text(tmp_path: Path) -> None:
+    path = tmp_path / "old.json"
+    odd = {
+        "check": "li\x1b[2Jnk",
+        "subject": "node2/9\x1b]0;x\x07\nX",
+        "outcome": "fail",
+        "summary": "\x1b[31mred",
+    }
+    rest = {"remedy": "", "evidence": [], "because": "", "by_choice": False}
+    path.write_text(json.dumps({**REPORT.as_json(), "cluster": "o\x1b[31mther", "results": [odd | rest]}))
+    lines = list(comparison_of(compare(read_report(path), REPORT, "old.json")))
+    assert "another cluster, other" in lines[0]
+    assert not any(char in line for line in lines for char in "\x1b\x07\n")
 
 
 def test_two_runs_are_compared() -> None:

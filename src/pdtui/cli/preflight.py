@@ -89,13 +89,15 @@ def command(
     old = read_report(compare_path) if compare_path is not None else None
     if report_path is not None and not report_path.absolute().parent.is_dir():
         raise UsageError(f"--report {report_path}: there is no folder {report_path.parent}")
-    report = _Run(file, request, as_json=as_json, every=every).carry_out()
+    report = _Run(file, request, as_json=as_json, every=every, report_path=report_path).carry_out()
     if isinstance(report, int):
         return report
     changes = compare(old, report, str(compare_path)) if old is not None else None
+    # The file first: stdout may be a pipe that is closed by now. What was found is shown though a disk is full.
+    unwritten = _write(report_path, markdown_of(report, changes)) if report_path is not None else ""
     _show(report, changes, as_json=as_json, every=every)
-    if report_path is not None:
-        _write(report_path, markdown_of(report, changes))
+    if unwritten:
+        raise FileError(unwritten)
     return 0 if report.good(allow_unknown=allow_unknown) else 1
 
 
@@ -112,22 +114,27 @@ def _show(report: PreflightReport, changes: Comparison | None, *, as_json: bool,
             click.echo(line)
 
 
-def _write(path: Path, text: str) -> None:
+def _write(path: Path, text: str) -> str:
+    """Write a report; returns why that could not be done."""
     try:
         path.write_text(text, encoding="utf-8")
     except OSError as error:
-        raise FileError(f"{path}: {error.strerror}") from None
+        return f"the report is not written: {path}: {error.strerror}"
     narrate(f"report written to {path}")
+    return ""
 
 
 class _Run:
     """One preflight from the command line."""
 
-    def __init__(self, file: Path, request: PreflightRequest, *, as_json: bool, every: bool) -> None:
+    def __init__(
+        self, file: Path, request: PreflightRequest, *, as_json: bool, every: bool, report_path: Path | None
+    ) -> None:
         self._file = file
         self._request = request
         self._as_json = as_json
         self._every = every
+        self._report_path = report_path
         self._report: PreflightReport | None = None
 
     def carry_out(self) -> PreflightReport | int:
@@ -167,6 +174,12 @@ class _Run:
         except asyncio.CancelledError:
             narrator.interrupted()
             report = last()
+            if (
+                report is not None
+                and self._report_path is not None
+                and (unwritten := _write(self._report_path, markdown_of(report)))
+            ):
+                narrate(unwritten)
             if report is not None and not self._as_json:
                 for line in text_of(report, every=self._every):
                     click.echo(line)

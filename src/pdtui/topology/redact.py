@@ -8,9 +8,13 @@ from collections.abc import Mapping, Sequence
 
 HIDDEN = "***"
 
-_SECRET = re.compile(
-    r"(?:^|[-_])(?:API[-_]?KEYS?|KEYS?[-_]?PASSWORD|TOKEN|SECRET|PASSWORD|PASSWD|CREDENTIALS?)$", re.IGNORECASE
+_NAMES = (
+    r"(?:(?:API|ACCESS|SECRET|PRIVATE)[-_]?KEYS?|KEYS?[-_]?PASSWORD|TOKEN|SECRET|PASSWORD|PASSWD|PASSPHRASE|"
+    r"(?<=[-_])PWD|CREDENTIALS?)"
 )
+"""How names of secrets end."""
+
+_SECRET = re.compile(rf"(?:^|[-_]){_NAMES}$", re.IGNORECASE)
 _IN_JSON = re.compile(r'("[^"]*(?:api_?key|token|secret|password)"\s*:\s*)"(?:[^"\\]|\\.)*"', re.IGNORECASE)
 
 
@@ -39,9 +43,16 @@ def redacted(argv: Sequence[str], env: Mapping[str, str]) -> tuple[tuple[str, ..
 
 
 _ASSIGNED = re.compile(
-    r"""(\b[\w-]*(?:API[-_]?KEYS?|TOKEN|SECRET|PASSWORD|PASSWD|CREDENTIALS?)["']?\s*[=:]\s*)(?:"[^"]*"|'[^']*'|[^\s"'&;]+)"""
-    r"|(--[\w-]*(?:API[-_]?KEYS?|TOKEN|SECRET|PASSWORD|PASSWD|CREDENTIALS?)\s+)[^\s\"']+"
-    r"|(\bAuthorization:\s*\w+\s+)[^\s\"']+|(://[^/\s:@]+:)[^@\s/]+(?=@)",
+    # An assignment, also in JSON, and that in JSON; a quote that nothing closes holds to the end of its line.
+    rf"""(\b[\w-]*{_NAMES}\\*["']?\s*[=:]\s*)"""
+    r"""(?:\\+"[^"]*"|"[^"]*"|'[^']*'|"[^"\n]*|'[^'\n]*|[^\s"'&;]+)"""
+    rf"""|(--[\w-]*{_NAMES}\s+)[^\s"']+"""
+    r"""|(\bAuthorization\\*["']?:\s*\\*["']?\w+\s+)[^\s"'\\]+|(\bBearer\s+)[^\s"'\\]+"""
+    # Passwords of URLs are written with @ and / in them, too: what is before the last @ goes.
+    r"""|(\w_proxy\\*["']?\s*[=:]\s*\\*["']?(?:\w+://)?)[^\s"',]*(?=@)"""
+    r"""|(://[^/\s:@"']*:)[^\s"']+(?=@)|(https?://)[^/\s:@"']+(?=@)"""
+    # What tokens of hubs begin with.
+    r"""|(\b(?:hf_|sk-|gh[pousr]_|glpat-))[\w-]{16,}""",
     re.IGNORECASE,
 )
 

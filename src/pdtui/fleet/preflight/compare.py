@@ -55,6 +55,10 @@ def compare(old: PreflightReport, new: PreflightReport, old_name: str) -> Compar
     Results roll up differently from run to run (16 NPUs that are fine are one line, of three that are not each has
     its own), so what one run does not say of an NPU is what it says of its node.
     """
+    if old.cluster != new.cluster:
+        old_name = (
+            f"{old_name}, which is of another cluster, {old.cluster}: nodes of one name may be different ones"
+        )
     before, now = _by_key(old), _by_key(new)
     only_one = set(old.nodes) ^ set(new.nodes)
     checks = set(old.checks) & set(new.checks)

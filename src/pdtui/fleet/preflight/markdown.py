@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import time
 from collections.abc import Iterator
 
@@ -170,6 +171,8 @@ def _reason(one: Result) -> str:
 
 
 def _cell(text: str) -> str:
-    """Return text that ends no table cell, begins no HTML and no link; nodes' words are not markup."""
-    plain = text.replace("\n", " ")
-    return "".join(f"\\{char}" if char in "\\`*_[]<>|#" else char for char in plain)
+    """Return text that ends no table cell, begins no HTML, link, list or block; nodes' words are not markup."""
+    plain = text.replace("\n", " ").lstrip()
+    begins_list = plain[:1] in ("-", "+", "=") or re.match(r"\d+[.)](?:\s|$)", plain)
+    marked = "".join(f"\\{char}" if char in "\\`*_[]<>|#~&" else char for char in plain)
+    return re.sub(r"[-+=.)]", r"\\\g<0>", marked, count=1) if begins_list else marked

@@ -11,7 +11,7 @@ from typing import Any
 
 from pdtui.errors import FileError
 from pdtui.fleet.preflight.outcome import WORST_FIRST, Evidence, Outcome, Result
-from pdtui.text import clean
+from pdtui.text import clean, clean_line
 from pdtui.topology.redact import redacted_text
 
 SCHEMA_VERSION = 1
@@ -91,18 +91,27 @@ class PreflightReport:
 
 
 def hidden(result: Result) -> Result:
-    """Return a result without secrets and without what a terminal would take for commands."""
+    """Return a result without secrets and without what a terminal would take for commands.
 
-    def shown(text: str) -> str:
-        return redacted_text(clean(text))
-
+    Only an answer has lines: what a node said must not look like another result.
+    """
     return replace(
         result,
-        summary=shown(result.summary),
-        remedy=shown(result.remedy),
-        because=shown(result.because),
-        evidence=tuple(replace(one, command=shown(one.command), raw=shown(one.raw)) for one in result.evidence),
+        check=clean_line(result.check),
+        subject=shown_line(result.subject),
+        summary=shown_line(result.summary),
+        remedy=shown_line(result.remedy),
+        because=shown_line(result.because),
+        evidence=tuple(
+            replace(one, command=shown_line(one.command), raw=redacted_text(clean(one.raw)))
+            for one in result.evidence
+        ),
     )
+
+
+def shown_line(text: str) -> str:
+    """Return words of a node on one line, without secrets."""
+    return redacted_text(clean_line(text))
 
 
 def counts_words(counts: Mapping[Outcome, int]) -> str:
@@ -119,14 +128,14 @@ def read_report(path: Path) -> PreflightReport:
     except OSError as error:
         raise FileError(f"{path}: {error.strerror}", remedy=remedy) from None
     except (ValueError, RecursionError) as error:
-        raise FileError(f"{path}: no JSON: {error}", remedy=remedy) from None
+        raise FileError(f"{path}: no JSON: {clean_line(str(error))}", remedy=remedy) from None
     version = data.get("schema_version") if isinstance(data, dict) else None
     if version != SCHEMA_VERSION:
         raise FileError(f"{path}: no report of a preflight in version {SCHEMA_VERSION} of its form", remedy=remedy)
     try:
         return _from_json(data)
-    except (KeyError, TypeError, ValueError) as error:
-        raise FileError(f"{path}: not a whole report: {error}", remedy=remedy) from None
+    except (KeyError, TypeError, ValueError, OverflowError) as error:
+        raise FileError(f"{path}: not a whole report: {clean_line(str(error))}", remedy=remedy) from None
 
 
 def _from_json(data: Mapping[str, Any]) -> PreflightReport:
@@ -146,24 +155,24 @@ def _from_json(data: Mapping[str, Any]) -> PreflightReport:
         for one in data["results"]
     )
     return PreflightReport(
-        cluster=clean(str(data["cluster"])),
-        digest=str(data["file_digest"]),
-        by=clean(str(data["by"])),
+        cluster=clean_line(str(data["cluster"])),
+        digest=clean_line(str(data["file_digest"])),
+        by=clean_line(str(data["by"])),
         began=float(data["began"]),
         ended=float(data["ended"]),
-        nodes=tuple(clean(str(name)) for name in data["nodes"]),
-        checks=tuple(clean(str(name)) for name in data["checks"]),
+        nodes=tuple(clean_line(str(name)) for name in data["nodes"]),
+        checks=tuple(clean_line(str(name)) for name in data["checks"]),
         results=results,
-        targets=tuple(clean(str(word)) for word in data["targets"]),
-        only=tuple(clean(str(word)) for word in data["only"]),
+        targets=tuple(clean_line(str(word)) for word in data["targets"]),
+        only=tuple(clean_line(str(word)) for word in data["only"]),
         complete=bool(data["complete"]),
         pings=tuple(
             PingCell(
-                clean(str(one["source"])),
-                clean(str(one["target"])),
-                clean(str(one["plane"])),
+                clean_line(str(one["source"])),
+                clean_line(str(one["target"])),
+                clean_line(str(one["plane"])),
                 Outcome(one["outcome"]),
-                clean(str(one["summary"])),
+                shown_line(str(one["summary"])),
                 bool(one["again"]),
             )
             for one in data["pings"]

@@ -18,7 +18,7 @@ from pdtui.fleet.preflight.limits import Limits
 from pdtui.fleet.preflight.outcome import Outcome, Result
 from pdtui.fleet.preflight.pinging import Pinged, judge_ping
 from pdtui.fleet.preflight.probes import NO_ANSWER, Everywhere, Probe, probe_of
-from pdtui.fleet.preflight.report import PingCell, PreflightReport, hidden
+from pdtui.fleet.preflight.report import PingCell, PreflightReport, hidden, shown_line
 from pdtui.fleet.preflight.request import PreflightRequest
 from pdtui.readings.answer import Failure, Reading
 from pdtui.readings.commands import QUERIES, Query
@@ -96,7 +96,7 @@ class Preflight:
             ended=self._clock.wall(),
             nodes=tuple(self._gatherings),
             checks=tuple(one.id for one in self._all),
-            results=tuple(hidden(one) for one in sorted(self._results, key=place)),
+            results=tuple(sorted(self._results, key=place)),
             pings=self._pings(),
             targets=self._request.targets,
             only=self._request.only,
@@ -114,7 +114,7 @@ class Preflight:
         for one in sorted(made, key=lambda one: (one.pair.source, one.pair.target)):
             finding = judge_ping(one)
             ends = str(one.pair.source), str(one.pair.target)
-            cells.append(PingCell(*ends, one.plane, finding.outcome, finding.summary, one.again))
+            cells.append(PingCell(*ends, one.plane, finding.outcome, shown_line(finding.summary), one.again))
         return tuple(cells)
 
     async def _work(self) -> None:
@@ -151,9 +151,10 @@ class Preflight:
 
     def _judge_node(self, one: Check, facts: NodeFacts) -> Sequence[Result]:
         if because := barrier(one, facts):
-            return [Result(one.id, facts.node, Outcome.NOT_RUN, "", because=because)]
+            return [hidden(Result(one.id, facts.node, Outcome.NOT_RUN, "", because=because))]
         node = self._topology.nodes[facts.node]
-        return list(one.body(NodeView(one, self._topology, self._plan, node, facts, self._clock.wall())))
+        view = NodeView(one, self._topology, self._plan, node, facts, self._clock.wall())
+        return [hidden(result) for result in one.body(view)]
 
     def _judge_cluster(self, one: Check, facts: Mapping[str, NodeFacts]) -> Sequence[Result]:
         apart = [
@@ -162,7 +163,7 @@ class Preflight:
             if (because := barrier(one, found))
         ]
         survey = Survey(one, self._topology, self._plan, facts, self._clock.wall())
-        return [*one.body(survey), *apart] if len(apart) < len(facts) else apart
+        return [hidden(result) for result in (*(one.body(survey) if len(apart) < len(facts) else ()), *apart)]
 
     async def _ask_across(self, probe: Probe) -> None:
         """Run one cluster probe over the nodes that are reached."""

@@ -12,6 +12,9 @@ from pdtui.fleet.preflight.report import PreflightReport, counts_words
 LINES = 8
 """Lines of an answer that are shown; JSON has all."""
 
+LONG = 300
+"""Characters of a line of an answer that are shown."""
+
 _HEADS = {
     Outcome.FAIL: "FAILED",
     Outcome.UNKNOWN: "UNKNOWN: neither good nor bad",
@@ -60,7 +63,7 @@ def _evidence(evidence: Evidence) -> Iterator[str]:
     yield f"      $ {evidence.command}"
     lines = [line for line in evidence.raw.split("\n") if line.strip()]
     for line in lines[:LINES]:
-        yield f"        {line}"
+        yield f"        {line[:LONG]}{'…' if len(line) > LONG else ''}"
     if len(lines) > LINES:
         yield f"        … {len(lines) - LINES} more lines (--json has them)"
 
