@@ -7,6 +7,7 @@ import pytest
 
 from pdtui.readings import hccn
 from pdtui.readings.answer import Answer, Reading
+from pdtui.readings.hccn_conf import read_hccn_conf
 from pdtui.readings.judge import Ages, Judgement, NodeSight, NpuReadings, Observed, judge, node_sight, roce_plane
 from pdtui.readings.npu_smi import Table, read_table
 from pdtui.readings.verdict import Verdict
@@ -111,6 +112,16 @@ def test_a_hung_tool_on_one_device_does_not_hide_that_roce_is_unconfigured() -> 
     readings = dict.fromkeys(range(15), UNCONFIGURED) | {15: replace(UNCONFIGURED, ip=seen(late))}
     assert roce_plane(readings).deployed is False
     assert roce_plane({0: NpuReadings()}).deployed is None
+
+
+@pytest.mark.parametrize(("platform", "expected"), [("a2", Verdict.FAILED), ("a3", Verdict.DEGRADED)])
+def test_addresses_in_hccn_conf_mean_that_links_should_be_up(platform: Platform, expected: Verdict) -> None:
+    readings = dict.fromkeys(range(2), UNCONFIGURED)
+    conf = seen(read_hccn_conf(Answer("cat /etc/hccn.conf", b"address_1=10.0.0.2\n", at=NOW)))
+    sight = node_sight(readings, conf)
+    assert judge(0, platform, table(), UNCONFIGURED, sight, now=NOW).verdict is expected
+    other = seen(read_hccn_conf(Answer("cat /etc/hccn.conf", b"mtu_1=8192\n", at=NOW)))
+    assert node_sight(readings, other).roce.deployed is False
 
 
 @pytest.mark.parametrize(

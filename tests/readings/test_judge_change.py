@@ -161,6 +161,11 @@ def test_corrected_errors_count_only_as_they_grow_fast_and_isolated_pages_at_onc
     assert "isolated pages +1" in only(verdict(pages)).summary
 
 
+def test_corrected_errors_that_grow_a_little_at_each_look_add_up_over_a_whole_day() -> None:
+    looks = [(Query.ECC, ECC.format(8 * i, 0, 7), NOW - 86000 + 600 * i) for i in range(144)]
+    assert "single-bit errors +1144" in only(verdict(heard(*looks))).summary
+
+
 HCCS = "hccs health status : {}\nhccs lane mode : [4 4]\nhccs link lane list : [1111 {}]\n"
 HCCS += "hccs retry count : [0 {}]\nhccs error count : [0 0]\n"
 

@@ -108,9 +108,8 @@ class NpuBook:
     def hang(self, device: int, words: str, next_try: float | None) -> None:
         """Note why an NPU is not asked for now, and when it will be (wall clock); empty: it is asked."""
         known = self._devices[device]
-        moved = (known.next_try is None) != (next_try is None) or abs(
-            (next_try or 0) - (known.next_try or 0)
-        ) > 1.5
+        apart = abs((next_try or 0.0) - (known.next_try or 0.0))
+        moved = (known.next_try is None) != (next_try is None) or apart > _CLOSE
         if words != known.readings.hanging or moved:
             known.readings = replace(known.readings, hanging=words)
             known.next_try = next_try

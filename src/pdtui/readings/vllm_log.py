@@ -75,8 +75,6 @@ _STAMP = re.compile(
 _STAMP_WITHIN = 80
 """Characters of a line in which a time is looked for."""
 
-_HALF_YEAR = 183 * 86400
-
 
 def stamp_of(line: str, near: float) -> float | None:
     """Return the time that a line carries, as if its clock showed UTC, in seconds since the epoch.

@@ -77,9 +77,7 @@ PIECES_KEPT = 4
 JOURNAL_BYTES = 4 << 20
 LEASE_LONGEST = 600.0  # seconds; nothing that claims more is a lease
 LEASE_REMEMBERED = 3600.0  # seconds that a holder who was away can learn that its lease has ended
-ACK_LONGEST = (
-    90 * 86400.0
-)  # seconds; none is longer, and each is remembered so long, so that no older one comes back
+ACK_LONGEST = 90 * 86400.0  # seconds; none is longer, and each is remembered so long: no older one comes back
 ACK_SAME = 2.0  # seconds within which clocks do not say which acknowledgement is newer
 ACK_AHEAD = 60.0  # seconds: one that follows another at once is dated after it
 ACKS_KEPT = 500

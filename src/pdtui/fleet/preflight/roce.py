@@ -18,12 +18,12 @@ Interface = ipaddress.IPv4Interface
 
 NOT_DEPLOYED = "RoCE is not deployed here: no NPU has an address or a link"
 
-ABSENT = (Failure.NOT_CONFIGURED, Failure.UNSUPPORTED)
-"""Failures by which the tool says that something is not there."""
+CONF = "hccn-conf-host"
+"""Need: hccn.conf on the host."""
 
 
 def plane_of(view: NodeView) -> RocePlane:
-    """Return what the NPUs of a node together say of its RoCE plane; needs `LINK` and `IP`."""
+    """Return what the NPUs of a node together say of its RoCE plane; needs `LINK`, `IP` and `CONF`."""
     readings = {}
     for device in view.devices:
         link: Observed[Any] = Observed()
@@ -31,7 +31,7 @@ def plane_of(view: NodeView) -> RocePlane:
         readings[device] = NpuReadings(
             link=link.then(view.read(Query.LINK, device)), ip=address.then(view.read(Query.IP, device))
         )
-    return roce_plane(readings)
+    return roce_plane(readings, view.read(CONF).value)
 
 
 def interface_of(view: NodeView, device: int) -> Interface | None:

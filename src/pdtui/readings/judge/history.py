@@ -16,8 +16,8 @@ from pdtui.readings.npu_smi_values import Ecc, read_ecc
 
 T = TypeVar("T")
 
-_STEPS = 64
-"""Steps of growth that are kept of one question."""
+_STEPS = 160
+"""Steps of growth that are kept of one question: a day of bit errors, which are asked every ten minutes."""
 
 
 @dataclass(frozen=True, slots=True)

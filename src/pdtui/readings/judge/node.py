@@ -24,16 +24,18 @@ class RocePlane:
     any_address: bool = False
 
 
-def roce_plane(readings: Mapping[int, NpuReadings]) -> RocePlane:
+def roce_plane(readings: Mapping[int, NpuReadings], conf: HccnConf | None = None) -> RocePlane:
     """Judge whether a node has a RoCE plane.
 
-    An address or a link anywhere means yes. Every device asked, none with an address and most of them saying so
-    means no: a few on which the tool hangs do not hide what the others say.
+    An address or a link anywhere means yes, and so does an address in hccn.conf: links that are all down are then
+    not as they should be, whatever runs. Otherwise every device asked, none with an address and most of them saying
+    so means no: a few on which the tool hangs do not hide what the others say.
     """
     values = list(readings.values())
     any_up = any(r.link.value == Link("UP") for r in values)
     addressed = any(r.ip.value is not None and not absent(r.ip) for r in values)
-    if any_up or addressed:
+    written = conf is not None and any(conf.value(device, "address") for device in readings)
+    if any_up or addressed or written:
         return RocePlane(True, any_up, addressed)
     asked = bool(values) and all(r.ip.latest is not None for r in values)
     none = asked and 2 * sum(absent(r.ip) for r in values) > len(values)
@@ -56,7 +58,8 @@ class NodeSight:
 
 def node_sight(readings: Mapping[int, NpuReadings], conf: Observed[HccnConf] | None = None) -> NodeSight:
     """Look over all NPUs of a node."""
-    return NodeSight(roce_plane(readings), _tls(readings), _lldp(readings), _spod(readings), conf or Observed())
+    conf = conf or Observed()
+    return NodeSight(roce_plane(readings, conf.value), _tls(readings), _lldp(readings), _spod(readings), conf)
 
 
 def ids(devices: list[int]) -> str:

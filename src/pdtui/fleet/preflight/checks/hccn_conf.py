@@ -9,14 +9,11 @@ from typing import Any
 from pdtui.fleet.preflight.check import NodeView, Survey, check, spans
 from pdtui.fleet.preflight.outcome import Finding, Outcome, Result
 from pdtui.fleet.preflight.probes import Asking, Gathered, probe
-from pdtui.fleet.preflight.roce import NOT_DEPLOYED, plane_of, without_answer
+from pdtui.fleet.preflight.roce import CONF, NOT_DEPLOYED, plane_of, without_answer
 from pdtui.readings.answer import Failure, Reading
 from pdtui.readings.commands import Query
 from pdtui.readings.hccn import Address, Gateway, NetDetect
 from pdtui.readings.hccn_conf import PATH, HccnConf, read_hccn_conf
-
-CONF = "hccn-conf-host"
-"""Need: the file on the host."""
 
 CONF_INSIDE = "hccn-conf-ranks"
 """Need: the file where ranks run."""
@@ -33,8 +30,6 @@ async def conf_where_ranks_run(asking: Asking) -> AsyncIterator[Gathered]:
     """Read the file in the container, if there is one."""
     yield None, read_hccn_conf(await asking.file(PATH))
 
-
-_ABSENT = (Failure.MISSING, Failure.EMPTY, Failure.UNREADABLE)
 
 _WRITE = (
     "write address_N, netmask_N (and gateway_N, netdetect_N) of every NPU into it, as on a node that works: "

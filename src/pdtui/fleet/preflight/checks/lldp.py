@@ -8,12 +8,12 @@ from collections.abc import Iterable, Iterator, Mapping
 
 from pdtui.fleet.preflight.check import NodeView, Survey, check
 from pdtui.fleet.preflight.outcome import Finding, Outcome, Result
-from pdtui.fleet.preflight.roce import LINK_DOWN, NOT_DEPLOYED, is_down, plane_of, without_answer
+from pdtui.fleet.preflight.roce import CONF, LINK_DOWN, NOT_DEPLOYED, is_down, plane_of, without_answer
 from pdtui.readings.answer import Failure
 from pdtui.readings.commands import Query
 from pdtui.readings.hccn import Lldp
 
-_NEEDS = (Query.LLDP, Query.LINK, Query.IP)
+_NEEDS = (Query.LLDP, Query.LINK, Query.IP, CONF)
 
 _QUIET = (
     "a neighbour is heard within the switch's LLDP interval (30 s), so ask again; when it stays silent LLDP is "

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator
 from pdtui.fleet.preflight.check import NodeView, Survey, check
 from pdtui.fleet.preflight.outcome import Finding, Outcome, Result
 from pdtui.fleet.preflight.roce import (
-    ABSENT,
+    CONF,
     LINK_DOWN,
     NOT_DEPLOYED,
     Interface,
@@ -19,7 +19,7 @@ from pdtui.fleet.preflight.roce import (
     plane_of,
     without_answer,
 )
-from pdtui.readings.answer import Failure
+from pdtui.readings.answer import ABSENT, Failure
 from pdtui.readings.assess import Place, finding
 from pdtui.readings.assess.network import assess_net_health
 from pdtui.readings.commands import Query
@@ -38,7 +38,7 @@ def _not_deployed(view: NodeView) -> Iterator[Result]:
     yield view.not_applicable(NOT_DEPLOYED)
 
 
-@check("link", "RoCE links of the NPUs are up", needs=(Query.LINK, Query.IP), platforms=("a2", "a3"))
+@check("link", "RoCE links of the NPUs are up", needs=(Query.LINK, Query.IP, CONF), platforms=("a2", "a3"))
 def link(view: NodeView) -> Iterable[Result]:
     """Every RoCE port has a carrier, where RoCE is in use at all; between A2 nodes it has to be."""
     plane = plane_of(view)
@@ -59,7 +59,7 @@ def link(view: NodeView) -> Iterable[Result]:
 @check(
     "net-health",
     "The NPUs reach their detect address",
-    needs=(Query.NET_HEALTH, Query.LINK, Query.NETDETECT, Query.IP),
+    needs=(Query.NET_HEALTH, Query.LINK, Query.NETDETECT, Query.IP, CONF),
     platforms=("a2", "a3"),
 )
 def net_health(view: NodeView) -> Iterable[Result]:
@@ -88,7 +88,7 @@ def net_health(view: NodeView) -> Iterable[Result]:
 @check(
     "netdetect",
     "The detect address is the gateway",
-    needs=(Query.NETDETECT, Query.GATEWAY, Query.LINK, Query.IP),
+    needs=(Query.NETDETECT, Query.GATEWAY, Query.LINK, Query.IP, CONF),
     platforms=("a2", "a3"),
 )
 def netdetect(view: NodeView) -> Iterable[Result]:
@@ -135,7 +135,7 @@ def _judge_detect(view: NodeView, device: int, value: NetDetect) -> Finding:
 @check(
     "gateway",
     "A gateway where peers are in other subnets",
-    needs=(Query.GATEWAY, Query.IP, Query.LINK),
+    needs=(Query.GATEWAY, Query.IP, Query.LINK, CONF),
     scope="cluster",
     platforms=("a2", "a3"),
 )

@@ -9,7 +9,7 @@ from typing import Any
 from pdtui.fleet.preflight.check import NAMED, NodeView, Survey, check
 from pdtui.fleet.preflight.checks.npus import without_npu_smi
 from pdtui.fleet.preflight.outcome import Finding, Outcome, Result
-from pdtui.fleet.preflight.roce import of_assessment, plane_of, without_answer
+from pdtui.fleet.preflight.roce import CONF, of_assessment, plane_of, without_answer
 from pdtui.readings.answer import Failure, Reading
 from pdtui.readings.assess import ANYWHERE, place_of
 from pdtui.readings.assess.network import assess_vnic
@@ -68,7 +68,7 @@ def _judge_vnic(view: NodeView, device: int, value: Vnic, *, few: bool) -> Findi
 @check(
     "spod",
     "The super pod is consistent",
-    needs=(Query.SPOD, Query.TABLE, Query.IP, Query.LINK),
+    needs=(Query.SPOD, Query.TABLE, Query.IP, Query.LINK, CONF),
     scope="cluster",
     platforms=("a3",),
 )

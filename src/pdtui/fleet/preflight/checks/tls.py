@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from pdtui.fleet.preflight.check import NodeView, Survey, check, unknown
-from pdtui.fleet.preflight.checks.hccn_conf import CONF
 from pdtui.fleet.preflight.outcome import Finding, Outcome, Result
+from pdtui.fleet.preflight.roce import CONF
 from pdtui.readings.answer import Failure, Reading
 from pdtui.readings.commands import Query
 from pdtui.readings.hccn import Tls
