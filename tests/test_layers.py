@@ -63,11 +63,11 @@ def test_package_imports_only_what_lies_below(package: str) -> None:
         assert not {f"pdtui.topology.{module}" for module in UNPLANNED} & loaded
 
 
-@pytest.mark.parametrize("command", ["check", "plan", "schema"])
+@pytest.mark.parametrize("command", ["check", "plan", "schema", "read"])
 def test_static_commands_start_light(command: str) -> None:
     assert not modules_after("-c", LOAD.format(command)) & {"asyncssh", "aiohttp", "textual", "rich"}
 
 
-@pytest.mark.parametrize("command", ["status", "start", "stop", "restart", "logs", "ask"])
+@pytest.mark.parametrize("command", ["status", "start", "stop", "restart", "logs", "ask", "preflight", "watch", "ack"])
 def test_live_commands_load_neither_the_console_nor_a_proxy_that_nobody_asks(command: str) -> None:
     assert not modules_after("-c", LOAD.format(command)) & {"textual", "rich", "aiohttp"}

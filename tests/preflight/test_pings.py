@@ -5,17 +5,21 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
 
+import pytest
+
 from pdtui.fleet.preflight.check import Survey, chosen
 from pdtui.fleet.preflight.checks import load
 from pdtui.fleet.preflight.facts import Connection, Key, NodeFacts
 from pdtui.fleet.preflight.limits import Limits
-from pdtui.fleet.preflight.outcome import Outcome, Result
-from pdtui.fleet.preflight.pinging import Pinged, pings
+from pdtui.fleet.preflight.matrix import Npu, Pair
+from pdtui.fleet.preflight.outcome import OF_VERDICT, Outcome, Result
+from pdtui.fleet.preflight.pinging import Pinged, judge_ping, pings
 from pdtui.fleet.preflight.probes import Asking, Everywhere
 from pdtui.fleet.preflight.request import Pings
 from pdtui.readings.answer import Failure, Reading
+from pdtui.readings.assess import assess
 from pdtui.readings.commands import Query
-from pdtui.readings.hccn import Address, Vnic
+from pdtui.readings.hccn import Address, HccsPing, Vnic
 from pdtui.readings.npu_smi import Process, Table
 from pdtui.readings.npu_smi_identity import Spod
 from pdtui.remote.messages.commands import Command, Completed
@@ -238,3 +242,23 @@ async def test_nobody_is_pinged_when_it_is_not_known_whether_a_process_uses_it(t
     found = await network.results()
     assert {result.outcome for result in found} == {Outcome.UNKNOWN}
     assert not network.commands
+
+
+@pytest.mark.parametrize(
+    ("received", "planes", "problems", "expected"),
+    [
+        (3, (0, 0, 0), (), Outcome.PASS),
+        (3, (0, 0, 2), (), Outcome.WARN),
+        (3, (0, 0, 0), ("pkt check recv msg fail",), Outcome.WARN),
+        (2, (0, 0), ("pkt send fail",), Outcome.WARN),
+        (0, (), (), Outcome.FAIL),
+    ],
+)
+def test_a_ping_says_the_same_here_as_when_its_text_is_read_alone(
+    received: int, planes: tuple[int, ...], problems: tuple[str, ...], expected: Outcome
+) -> None:
+    value = HccsPing(0, "192.40.2.197", 3, received, (20.0,) * received, planes, problems, None, None, None)
+    reading = Reading("hccn_tool -i 0 -hccs_ping", 0.0, "", value=value)
+    made = Pinged(Pair(Npu("node1", 0), Npu("node2", 2)), "hccs", reading)
+    assert judge_ping(made).outcome is expected
+    assert OF_VERDICT[assess(value, "a3").verdict] is expected

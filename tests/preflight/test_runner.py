@@ -56,3 +56,13 @@ async def test_a_clock_that_differs_is_named_and_the_rest_agrees(tmp_path: Path)
     assert "ahead of the other nodes" in found["node4"].summary
     assert "3 nodes within" in found["cluster"].summary
     assert "ahead of this machine" in found["cluster"].summary
+
+
+async def test_two_clocks_are_measured_against_each_other_and_not_against_half_the_way(tmp_path: Path) -> None:
+    cluster = Cluster(tmp_path)
+    for name, skew in (("node1", 0.0), ("node2", 0.0), ("node3", 1.8), ("node4", 1.8)):
+        cluster.nodes[name].skew = skew
+    last = (await run(cluster, "clock"))[-1]
+    assert isinstance(last, Ended)
+    warned = {result.subject for result in last.report.results if result.outcome is Outcome.WARN}
+    assert warned == {"node3", "node4"}

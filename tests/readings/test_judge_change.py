@@ -296,6 +296,8 @@ def test_an_npu_elsewhere_in_the_super_pod_than_the_others_has_failed() -> None:
     assert judge(2, "a3", table(), readings[2], sight, now=NOW).verdict is Verdict.HEALTHY
     within = only(judge(1, "a3", table(), spod(1, sdid_server=39), node_sight({}), now=NOW))
     assert (within.id, within.verdict) == ("spod", Verdict.FAILED)
+    other = only(judge(3, "a3", table(), spod(1), node_sight({}), now=NOW))
+    assert "is of NPU 0 chip 1 (id 1), this one is 1/1 (id 3)" in other.summary
 
 
 def test_a_detect_address_that_is_not_set_is_the_reason_for_init() -> None:

@@ -71,8 +71,10 @@ def judge_ping(pinged: Pinged) -> Finding:
         return Finding(Outcome.WARN, f"{value.sent - value.received} of {value.sent} packets lost{why}")
     if isinstance(value, HccsPing) and any(value.planes):
         return Finding(
-            Outcome.WARN, f"the check of the L1 plane says {', '.join(f'0x{n:x}' for n in value.planes)}"
+            Outcome.WARN, f"the check of the L1 plane says {', '.join(f'0x{n:x}' for n in value.planes)}{why}"
         )
+    if value.problems:
+        return Finding(Outcome.WARN, f"all {value.sent} packets came back, but: {', '.join(value.problems)}")
     return Finding(Outcome.PASS, took(value))
 
 

@@ -552,9 +552,11 @@ def begin(name, argument):
         said = {"error": "%s: %s" % (type(error).__name__, error), "kind": "error"}
     line = ("\nPDTUI-OK " if "ok" in said else "\nPDTUI-NO ") + json.dumps(said.get("ok", said)) + "\n"
     data = line.encode()
-    while data:
-        data = data[os.write(1, data) :]
-    os._exit(0)
+    try:
+        while data:
+            data = data[os.write(1, data) :]
+    finally:  # Also when nobody listens any more: what runs on from here would start parts of its own.
+        os._exit(0)
 
 
 def answer(text, status):

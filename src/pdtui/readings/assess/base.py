@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from typing import TypeVar
 
 from pdtui.readings.answer import ABSENT, Failure, Reading
+from pdtui.readings.commands import npu_and_chip
 from pdtui.readings.reasons import kind_of
 from pdtui.readings.verdict import SEVERITY, Verdict
 from pdtui.readings.words import failure_words, remedy_of
@@ -40,7 +41,7 @@ class Place:
 
 def place_of(device: int, platform: Platform) -> Place:
     """Return how the tools call a device: on A3 npu-smi counts cards of two chips."""
-    npu, chip = (device // 2, device % 2) if platform == "a3" else (device, 0)
+    npu, chip = npu_and_chip(platform, device)
     return Place(str(device), str(npu), str(chip))
 
 

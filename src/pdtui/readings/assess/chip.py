@@ -95,11 +95,15 @@ def assess_spod(spod: Spod, platform: Platform, place: Place = ANYWHERE) -> Asse
     if platform != "a3":
         return nothing_to_say()
     if spod.server is not None and spod.sdid_server != spod.server:
-        return finding(
-            "spod", f"the SDID is of server {spod.sdid_server}, the server index is {spod.server}", place
+        words = f"SDID {spod.sdid} is of server {spod.sdid_server}, the server index is {spod.server}"
+        return finding("spod", words, place)
+    own = place.npu, place.chip, place.device
+    if place.device.isdecimal() and (str(spod.sdid_npu), str(spod.sdid_chip), str(spod.sdid_device)) != own:
+        words = (
+            f"SDID {spod.sdid} is of NPU {spod.sdid_npu} chip {spod.sdid_chip} (id {spod.sdid_device}), "
+            f"this one is {place.npu}/{place.chip} (id {place.device})"
         )
-    if place.device.isdecimal() and spod.sdid_device != int(place.device):
-        return finding("spod", f"the SDID is of NPU {spod.sdid_device}", place)
+        return finding("spod", words, place)
     return good(f"super pod {spod.pod}, server {spod.server}")
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Iterable, Mapping
-from statistics import median
+from statistics import median, median_low
 
 from pdtui.fleet.preflight.check import NodeView, Survey, check
 from pdtui.fleet.preflight.outcome import Evidence, Outcome, Result
@@ -63,7 +63,7 @@ def clock(survey: Survey) -> Iterable[Result]:
             offsets[view.name] = reading.value
     if not offsets:
         return
-    middle = median(offsets.values())
+    middle = median_low(offsets.values())  # A real clock: of two, half the way between them is neither.
     odd = {name: offset - middle for name, offset in offsets.items() if abs(offset - middle) > CLOSE}
     for name, by in odd.items():
         view = survey.view(name)

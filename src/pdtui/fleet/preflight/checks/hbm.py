@@ -21,6 +21,7 @@ from pdtui.fleet.strangers import ALIVE, IDLE_HBM
 from pdtui.readings.answer import Failure, Reading
 from pdtui.readings.commands import Query
 from pdtui.readings.npu_smi import Chip, Process, Table
+from pdtui.readings.words import remedy_of
 from pdtui.remote.messages.processes import ProcessInfo
 from pdtui.remote.messages.ranks import RankRecord
 from pdtui.text import clean_line
@@ -235,6 +236,9 @@ class _Node:
             if not self.table.complete:
                 unseen = f"{_gb(used)} in use, by whom is not known: npu-smi's table is cut"
                 return _Told(Finding(Outcome.UNKNOWN, unseen))
+            if self.holders is None:
+                unsaid = f"{words}; whether a rank runs on it is not known"
+                return _Told(Finding(Outcome.UNKNOWN, unsaid, remedy_of(self.view.read(HOLDERS))))
             return _Told(Finding(Outcome.FAIL, words, _LEFT), "unowned", used)
         limit = before if before is not None else self.usual
         if limit is not None and used > limit + HBM_SLACK_MB:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from pdtui.fleet.preflight.check import NAMED, NodeView, Survey, check
@@ -12,8 +13,9 @@ from pdtui.fleet.preflight.outcome import Finding, Outcome, Result
 from pdtui.fleet.preflight.roce import CONF, of_assessment, plane_of, without_answer
 from pdtui.readings.answer import Failure, Reading
 from pdtui.readings.assess import ANYWHERE, place_of
+from pdtui.readings.assess.chip import assess_spod
 from pdtui.readings.assess.network import assess_vnic
-from pdtui.readings.commands import Query, npu_and_chip
+from pdtui.readings.commands import Query
 from pdtui.readings.hccn import Vnic
 from pdtui.readings.npu_smi_identity import Spod
 
@@ -120,16 +122,9 @@ def _words(value: Spod) -> str:
 
 
 def _judge_spod(device: int, value: Spod, usual: Spod | None) -> Finding:
-    npu, chip = npu_and_chip("a3", device)
-    if value.server is not None and value.sdid_server != value.server:
-        words = f"SDID {value.sdid} is of server {value.sdid_server}, the server index is {value.server}"
-        return Finding(Outcome.FAIL, words, _SUPER_POD)
-    if (value.sdid_npu, value.sdid_chip, value.sdid_device) != (npu, chip, device):
-        words = (
-            f"SDID {value.sdid} is of NPU {value.sdid_npu} chip {value.sdid_chip} (id {value.sdid_device}), "
-            f"this one is {npu}/{chip} (id {device})"
-        )
-        return Finding(Outcome.FAIL, words, _SUPER_POD)
+    alone = of_assessment(assess_spod(value, "a3", place_of(device, "a3")))
+    if alone.outcome is not Outcome.PASS:
+        return replace(alone, remedy=_SUPER_POD)
     if usual is not None and _group(value) != _group(usual):
         words = f"{_words(value)}; most NPUs of this node say {_words(usual)}"
         return Finding(Outcome.FAIL, words, _SUPER_POD)
