@@ -68,6 +68,9 @@ def test_static_commands_start_light(command: str) -> None:
     assert not modules_after("-c", LOAD.format(command)) & {"asyncssh", "aiohttp", "textual", "rich"}
 
 
-@pytest.mark.parametrize("command", ["status", "start", "stop", "restart", "logs", "ask", "preflight", "watch", "ack"])
+LIVE = ["status", "start", "stop", "restart", "logs", "ask", "preflight", "watch", "ack"]
+
+
+@pytest.mark.parametrize("command", LIVE)
 def test_live_commands_load_neither_the_console_nor_a_proxy_that_nobody_asks(command: str) -> None:
     assert not modules_after("-c", LOAD.format(command)) & {"textual", "rich", "aiohttp"}

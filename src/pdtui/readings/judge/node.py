@@ -27,9 +27,9 @@ class RocePlane:
 def roce_plane(readings: Mapping[int, NpuReadings], conf: HccnConf | None = None) -> RocePlane:
     """Judge whether a node has a RoCE plane.
 
-    An address or a link anywhere means yes, and so does an address in hccn.conf: links that are all down are
-    then not as they should be. Otherwise every device asked, none with an address and most of them saying so means
-    no: a few on which the tool hangs do not hide what the others say.
+    An address or a link anywhere means yes, and so does an address in hccn.conf: then links that are all down are
+    not as they should be. Otherwise every device asked, none with an address and most of them saying so means no:
+    a few on which the tool hangs do not hide what the others say.
     """
     values = list(readings.values())
     any_up = any(r.link.value == Link("UP") for r in values)
