@@ -9,10 +9,11 @@ from typing import Any
 
 from pdtui.fleet.preflight import checks
 from pdtui.fleet.preflight.check import NodeView, Survey, barrier, chosen
-from pdtui.fleet.preflight.checks.hccn_conf import CONF, CONF_INSIDE
+from pdtui.fleet.preflight.checks.hccn_conf import CONF_INSIDE
 from pdtui.fleet.preflight.facts import Connection, Key, NodeFacts
 from pdtui.fleet.preflight.outcome import Outcome, Result
 from pdtui.fleet.preflight.readers import READERS
+from pdtui.fleet.preflight.roce import CONF
 from pdtui.readings.answer import Answer, Reading
 from pdtui.readings.commands import Query, argv_of
 from pdtui.readings.hccn_conf import read_hccn_conf

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from pdtui.fleet.preflight.checks.hccn_conf import CONF, CONF_INSIDE
+from pdtui.fleet.preflight.checks.hccn_conf import CONF_INSIDE
 from pdtui.fleet.preflight.outcome import Outcome
+from pdtui.fleet.preflight.roce import CONF
 from pdtui.readings.answer import Answer
 from pdtui.readings.commands import Query
 from tests.preflight.gathered import CONF_FILE, NO_IP, Gathered, certificate, lldp, tls

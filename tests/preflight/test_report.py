@@ -229,6 +229,16 @@ def test_two_runs_are_compared() -> None:
     assert "  nothing has changed" in list(comparison_of(compare(REPORT, REPORT, "old.json")))
 
 
+@pytest.mark.parametrize("outcome", [Outcome.UNKNOWN, Outcome.NOT_RUN])
+def test_what_is_not_known_any_more_is_not_mended(outcome: Outcome) -> None:
+    lost = (Result("ssh", "node3", outcome, "no answer"), Result("link", "node2", outcome, "npu-smi hangs"))
+    rest = tuple(one for one in REPORT.results if one.check != "ssh" and not one.subject.startswith("node2"))
+    found = compare(REPORT, replace(REPORT, results=rest + lost), "old.json")
+    assert not found.mended
+    assert f"ssh node3: fail -> {outcome}: no answer" in found.changed
+    assert any(line.startswith(f"link node2: pass -> {outcome}") for line in found.worse)
+
+
 def test_subjects_in_few_words() -> None:
     assert in_short(["node1", "node2", "node3", "node7"]) == "node1-3, node7"
     assert in_short(["node3/9", "node3/10", "cluster", "node1"]) == "node3/9-10, cluster, node1"

@@ -167,11 +167,16 @@ class Run:
         return self._was.get((result.check, column_of(result.subject, self._plan)))
 
     def gone(self) -> tuple[Key, ...]:
-        """Return what was wrong before, was asked again and is not wrong any more."""
+        """Return what was wrong before, was asked again and is not wrong any more.
+
+        What was not run this time may still be.
+        """
         if self.running:
             return ()
-        now = {(one.check, column_of(one.subject, self._plan)) for one in self.results if one.outcome in BAD}
-        was = [key for key, outcome in self._was.items() if outcome in BAD]
+        bad = (*BAD, Outcome.NOT_RUN)
+        now = {(one.check, column_of(one.subject, self._plan)) for one in self.results if one.outcome in bad}
+        unasked = {one.check for one in self.results if one.outcome is Outcome.NOT_RUN and one.subject == CLUSTER}
+        was = [key for key, outcome in self._was.items() if outcome in BAD and key[0] not in unasked]
         return tuple(key for key in was if (key[0], column_of(key[1], self._plan)) not in now)
 
     def table(self, nodes: Sequence[str], checks: Sequence[str]) -> Table:

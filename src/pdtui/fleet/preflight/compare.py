@@ -10,6 +10,8 @@ from pdtui.fleet.preflight.outcome import Outcome, Result
 from pdtui.fleet.preflight.report import PreflightReport
 
 _GOOD = (Outcome.PASS, Outcome.NA)
+_OPEN = (Outcome.UNKNOWN, Outcome.NOT_RUN)
+"""Outcomes that do not say how it is: what was bad before is not mended by them."""
 _SEVERITY = {
     Outcome.FAIL: 4,
     Outcome.UNKNOWN: 3,
@@ -68,6 +70,7 @@ def compare(old: PreflightReport, new: PreflightReport, old_name: str) -> Compar
 
     worse: list[str] = []
     mended: list[str] = []
+    lost: list[str] = []
     changed: dict[tuple[str, str], list[str]] = {}
     moved: set[tuple[str, str]] = set()
     """Checks on nodes of which something got better or worse: how the rest rolls up is no news then."""
@@ -81,6 +84,9 @@ def compare(old: PreflightReport, new: PreflightReport, old_name: str) -> Compar
             was = Outcome.PASS  # It was fine then, or its check would have said so.
         step = _SEVERITY[result.outcome] - _SEVERITY[was]
         words = f"{result.check} {result.subject}: {was} -> {result.outcome}: {result.summary or result.because}"
+        if step < 0 and result.outcome in _OPEN:
+            lost.append(words)
+            continue
         if step:
             moved.add(place)
         if step > 0:
@@ -95,14 +101,15 @@ def compare(old: PreflightReport, new: PreflightReport, old_name: str) -> Compar
         if key in now or not compared(key) or result.outcome in _GOOD:
             continue
         left = _of_node(new, key) or Outcome.PASS
-        if _SEVERITY[left] < _SEVERITY[result.outcome]:
-            mended.append(f"{result.check} {result.subject}: {result.outcome} -> {left}: was {result.summary}")
+        if left not in _OPEN and _SEVERITY[left] < _SEVERITY[result.outcome]:
+            was_words = result.summary or result.because
+            mended.append(f"{result.check} {result.subject}: {result.outcome} -> {left}: was {was_words}")
             moved.add((result.check, node_of(result.subject)))
     return Comparison(
         old_name,
         tuple(worse),
         tuple(mended),
-        tuple(words for place, lines in changed.items() if place not in moved for words in lines),
+        (*lost, *(words for place, lines in changed.items() if place not in moved for words in lines)),
         _only(old, new),
         _only(new, old),
     )
