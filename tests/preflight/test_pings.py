@@ -23,6 +23,7 @@ from pdtui.readings.hccn import Address, HccsPing, Vnic
 from pdtui.readings.npu_smi import Process, Table
 from pdtui.readings.npu_smi_identity import Spod
 from pdtui.remote.messages.commands import Command, Completed
+from pdtui.remote.messages.ranks import ProcessState, RankRecord
 from tests.fleet.cluster import Cluster
 from tests.support.memory_node import MemoryAgent, MemoryNode
 
@@ -45,6 +46,8 @@ class Network:
         self.whole = True
         """npu-smi's tables come to their end."""
         self.used: set[str] = set()
+        self.starting: set[str] = set()
+        """Of ranks that run and are not in npu-smi's table yet."""
         self.commands: list[tuple[str, ...]] = []
         self.busy: set[str] = set()
         self.clash: list[str] = []
@@ -130,6 +133,12 @@ class _Agent(MemoryAgent):
             finally:
                 network.busy -= {source, target}
 
+    async def ranks(self, cluster: str) -> Sequence[RankRecord]:
+        places = [name.split("/") for name in self._network.starting]
+        devices = tuple(int(device) for node, device in places if node == self.node.name)
+        state = ProcessState.RUNNING
+        return [RankRecord(cluster=cluster, rank="d/0", state=state, devices=devices)] if devices else []
+
     def _done(self, command: Command, source: str, target: str) -> Completed:
         if source in self._network.hung:
             return Completed(command.argv, None, b"", b"", timed_out=True)
@@ -172,13 +181,14 @@ async def test_across_super_pods_and_on_a2_the_pings_go_over_roce(tmp_path: Path
 
 async def test_npus_that_a_process_uses_are_left_alone_unless_pings_are_forced(tmp_path: Path) -> None:
     network = Network(tmp_path)
-    network.used = {"node3/0", "node3/1"}
+    network.used, network.starting = {"node3/0"}, {"node3/1"}
     found = {result.subject: result for result in await network.results()}
     assert found["node3"].outcome is Outcome.NOT_RUN
     assert found["node3"].by_choice
     assert "NPU 0-1: a process uses it" in found["node3"].because
     touched = {str(npu) for one in network.made for npu in (one.pair.source, one.pair.target)}
-    assert not touched & network.used
+    assert touched
+    assert not touched & {"node3/0", "node3/1"}
     (result,) = await network.results("force")
     assert result.outcome is Outcome.PASS
 

@@ -8,17 +8,18 @@ from __future__ import annotations
 
 import asyncio
 import ipaddress
-from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from pdtui.errors import AgentError, AgentLost
+from pdtui.errors import AgentError, AgentLost, RemoteError
 from pdtui.fleet.polling import closing
 from pdtui.fleet.preflight.check import unknown
 from pdtui.fleet.preflight.facts import Item
 from pdtui.fleet.preflight.matrix import Npu, Pair, every_pair, follow_up, reach, rounds_of
 from pdtui.fleet.preflight.outcome import Finding, Outcome
 from pdtui.fleet.preflight.probes import NO_ANSWER, Asking, Everywhere, answer_of, cluster_probe
+from pdtui.fleet.strangers import ALIVE
 from pdtui.readings.answer import Failure, Reading
 from pdtui.readings.commands import Plane, Query, ping_argv
 from pdtui.readings.hccn import HccsPing, Ping, read_hccs_ping, read_ping
@@ -34,6 +35,9 @@ LIMIT = 3600.0
 """Seconds for all pings: a full matrix of many NPUs takes its time, and can be interrupted."""
 
 PACKETS = 3
+
+RANKS_LIMIT = 5.0
+"""Seconds that a node has to say which of its ranks run."""
 
 Said = tuple[str, Item, Reading[Any]]
 
@@ -149,7 +153,7 @@ class Fabric:
 async def pings(everywhere: Everywhere) -> AsyncIterator[Said]:
     """Ping in rounds, then those that failed once more from elsewhere."""
     fabric = Fabric(everywhere)
-    prefill, decode, left_out = taking_part(everywhere)
+    prefill, decode, left_out = taking_part(everywhere, await _of_ranks(everywhere))
     if everywhere.pings == "full":
         pairs = every_pair((*prefill, *decode), fabric.allowed)
     else:
@@ -173,7 +177,24 @@ async def pings(everywhere: Everywhere) -> AsyncIterator[Said]:
             yield said
 
 
-def taking_part(everywhere: Everywhere) -> tuple[list[Npu], list[Npu], list[LeftOut]]:
+async def _of_ranks(everywhere: Everywhere) -> Collection[Npu]:
+    """Return the NPUs of ranks that run now: npu-smi was asked earlier, and lists none that still loads Python."""
+    if everywhere.pings in ("force", "full"):
+        return ()
+    found = await asyncio.gather(*(_of_ranks_on(name, asking) for name, asking in everywhere.ranks.items()))
+    return frozenset(npu for npus in found for npu in npus)
+
+
+async def _of_ranks_on(node: str, asking: Asking) -> Sequence[Npu]:
+    try:
+        async with asking.clock.timeout(RANKS_LIMIT):
+            records = await asking.agent.ranks(asking.topology.name)
+    except (RemoteError, TimeoutError):
+        return ()  # The table has to do; why the node does not answer is said elsewhere.
+    return [Npu(node, device) for record in records if record.state in ALIVE for device in record.devices]
+
+
+def taking_part(everywhere: Everywhere, of_ranks: Collection[Npu]) -> tuple[list[Npu], list[Npu], list[LeftOut]]:
     """Return the prefill and the decode NPUs that may be pinged, and who may not."""
     roles: dict[Role, list[Npu]] = {role: [] for role in Role}
     left_out: dict[Npu, LeftOut] = {}
@@ -183,6 +204,8 @@ def taking_part(everywhere: Everywhere) -> tuple[list[Npu], list[Npu], list[Left
         for device in rank.devices:
             npu = Npu(rank.node, device)
             why = _in_use(everywhere.facts[rank.node].get(Query.TABLE), device)
+            if why is None and npu in of_ranks:
+                why = _USED
             if why is None or everywhere.pings in ("force", "full"):
                 roles[rank.role].append(npu)
             else:
@@ -197,8 +220,11 @@ def _in_use(table: Reading[Table], device: int) -> tuple[str, bool, Reading[Any]
     if not table.value.complete:
         return "whether a process uses it is not known: npu-smi's table is not whole", False, table
     if any(process.device == device for process in table.value.processes):
-        return "a process uses it (--pings force pings it all the same)", True, None
+        return _USED
     return None
+
+
+_USED = ("a process uses it (--pings force pings all the same)", True, None)
 
 
 def _no_partner(npu: Npu, reading: Reading[Any], *, alone: bool) -> LeftOut:
