@@ -53,11 +53,11 @@ async def test_it_gets_each_line_in_order_in_a_session_of_its_own(tmp_path: Path
 
 async def test_what_fails_is_told_and_the_next_is_run() -> None:
     told: list[str] = []
-    async with running("echo no such channel >&2; exit 3", told) as hook:
+    async with running("echo HF_TOKEN=S3CRET no such channel >&2; exit 3", told) as hook:
         hook.offer("{}")
         hook.offer("{}")
         await ended(hook, failed=2)
-    assert told == ["hook exit 3: no such channel"] * 2
+    assert told == ["hook exit 3: HF_TOKEN=*** no such channel"] * 2
     told.clear()
     gone = Hook(("/nonexistent/program",), clock=SystemClock(), tell=told.append)
     task = asyncio.ensure_future(gone.run())

@@ -19,6 +19,7 @@ from typing import Literal
 from pdtui.clock import Clock
 from pdtui.errors import UsageError
 from pdtui.text import clean_line, decode
+from pdtui.topology.redact import redacted_text
 
 LIMIT = 30.0
 """Seconds that one run has."""
@@ -112,7 +113,7 @@ class Hook:
             result, words = "failed", error.strerror or str(error)
         self.runs[result] += 1
         if result != "ok":
-            said = clean_line(decode(bytes(heard)).strip().rpartition("\n")[2])[:300]
+            said = redacted_text(clean_line(decode(bytes(heard)).strip().rpartition("\n")[2]))[:300]
             self._tell(f"hook {words}{': ' + said if said else ''}")
 
     async def _ended(self, data: bytes, heard: bytearray) -> tuple[Result, str]:
