@@ -48,6 +48,26 @@ def test_a_device_that_hears_nobody_is_unknown() -> None:
     assert "NPU 2" in order["node1"][1]
 
 
+def test_switches_that_nobody_has_named_are_told_apart_by_their_addresses() -> None:
+    nodes = Gathered()
+    same = lldp("400GE1/1/8", "HUAWEI")
+    nodes.say("node2", Query.LLDP, 3, same.replace(":53:01", ":53:02"))
+    nodes.say("node1", Query.LLDP, 7, same)
+    assert nodes.bad("lldp") == {}
+
+
+def test_switches_without_lldp_are_warned_of_once_and_hide_no_npu_that_is_silent_alone() -> None:
+    nodes = Gathered()
+    for name in nodes.topology.nodes:
+        nodes.every(name, Query.LLDP, "")
+    (result,) = nodes.run("lldp")
+    assert (result.subject, result.outcome) == ("cluster", WARN)
+    assert "none of 16 NPUs hears a switch" in result.summary
+    assert [result.outcome for result in nodes.run("lldp-order")] == [NA]
+    nodes.say("node1", Query.LLDP, 0, lldp("400GE1/1/1"))
+    assert {outcome for outcome, _ in nodes.bad("lldp").values()} == {UNKNOWN}
+
+
 def test_crossed_cables_are_named_against_the_other_nodes() -> None:
     nodes = Gathered(nodes=3)
     nodes.say("node2", Query.LLDP, 4, lldp("400GE1/2/6"))

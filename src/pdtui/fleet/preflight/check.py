@@ -327,7 +327,7 @@ def unknown(reading: Reading[Any], what: str = "") -> Finding:
     if reading.failure is Failure.TIMEOUT:
         words = f"hangs: {last if NO_ANSWER in last else f'{NO_ANSWER} in time'}"
     elif reading.failure is Failure.EMPTY and reading.raw:
-        words = last  # It was not gathered, and why.
+        return Finding(Outcome.UNKNOWN, f"{what}: {last}" if what else last)  # It was not gathered, and why.
     else:
         words = failure_words(reading)
     return Finding(Outcome.UNKNOWN, f"{what}: {words}" if what else words, remedy_of(reading))

@@ -74,7 +74,7 @@ class Gathering:
         except TimeoutError:
             self._lose(f"{NO_ANSWER} to all of it within {self.limits.node:g} s", Failure.TIMEOUT)
         except AgentLost as error:
-            self._lose(f"the connection was lost: {clean_line(error.message)}", Failure.EMPTY)
+            self._lose(lost_words(error), Failure.EMPTY)
         finally:
             self.out.clear()
 
@@ -247,6 +247,12 @@ class Gathering:
 
     def _waiting(self, words: str) -> _Out:
         return _Out(self.out, words, self.clock.wall())
+
+
+def lost_words(error: AgentLost) -> str:
+    """Return that the connection to a node was lost, and why if that is known."""
+    why = clean_line(error.message).removeprefix("connection lost: ")
+    return f"the connection was lost{'' if why.lower() == 'connection lost' else f': {why}'}"
 
 
 @dataclass(slots=True)

@@ -16,6 +16,7 @@ from pdtui.errors import AgentError, AgentLost, RemoteError
 from pdtui.fleet.polling import closing
 from pdtui.fleet.preflight.check import unknown
 from pdtui.fleet.preflight.facts import Item
+from pdtui.fleet.preflight.gathering import lost_words
 from pdtui.fleet.preflight.matrix import Npu, Pair, every_pair, follow_up, reach, rounds_of
 from pdtui.fleet.preflight.outcome import Finding, Outcome
 from pdtui.fleet.preflight.probes import NO_ANSWER, Asking, Everywhere, answer_of, cluster_probe
@@ -303,7 +304,7 @@ class _Series:
                         answer = answer_of(completed, clock.wall(), command.timeout)
                         reading = read_hccs_ping(answer) if plane == "hccs" else read_ping(answer)
             except AgentLost as error:
-                self._lost[asking.node.name] = f"the connection was lost: {clean_line(error.message)}"
+                self._lost[asking.node.name] = lost_words(error)
                 return Reading(reading.command, clock.wall(), self._lost[asking.node.name], failure=Failure.EMPTY)
             except AgentError as error:
                 return Reading(reading.command, clock.wall(), clean_line(error.message), failure=Failure.ERROR)

@@ -154,7 +154,7 @@ class Preflight:
             return [hidden(Result(one.id, facts.node, Outcome.NOT_RUN, "", because=because))]
         node = self._topology.nodes[facts.node]
         view = NodeView(one, self._topology, self._plan, node, facts, self._clock.wall())
-        return [hidden(result) for result in one.body(view)]
+        return [hidden(result) for result in one.body(view)] or [_nothing(one, facts.node)]
 
     def _judge_cluster(self, one: Check, facts: Mapping[str, NodeFacts]) -> Sequence[Result]:
         apart = [
@@ -163,7 +163,8 @@ class Preflight:
             if (because := barrier(one, found))
         ]
         survey = Survey(one, self._topology, self._plan, facts, self._clock.wall())
-        return [hidden(result) for result in (*(one.body(survey) if len(apart) < len(facts) else ()), *apart)]
+        said = [hidden(result) for result in one.body(survey)] if len(apart) < len(facts) else []
+        return [*said, *map(hidden, apart)] or [_nothing(one, "cluster")]
 
     async def _ask_across(self, probe: Probe) -> None:
         """Run one cluster probe over the nodes that are reached."""
@@ -212,6 +213,13 @@ class Preflight:
         gathering = self._gatherings[name]
         words, since = next(iter(gathering.out.items()), ("", 0.0))
         self._events.put_nowait(NodeProgress(name, gathering.done, gathering.total, words, since))
+
+
+def _nothing(one: Check, subject: str) -> Result:
+    """Return that a check has nothing to say: what says nothing must not count as good."""
+    return Result(
+        one.id, subject, Outcome.NA, "", because="nothing of what was asked has it: no rank is to run there"
+    )
 
 
 def _inapplicable(one: Check, topology: Topology) -> str:

@@ -7,7 +7,7 @@ from statistics import median, median_low
 
 from pdtui.fleet.preflight.check import NodeView, Survey, check
 from pdtui.fleet.preflight.outcome import Evidence, Outcome, Result
-from pdtui.fleet.preflight.probes import Asking, Gathered, probe
+from pdtui.fleet.preflight.probes import NO_ANSWER, Asking, Gathered, probe
 from pdtui.readings.answer import Reading
 
 SLOW = 5.0
@@ -32,7 +32,8 @@ def ssh(view: NodeView) -> Iterable[Result]:
     host = f" on {made.hostname}" if made.hostname != view.name else ""
     who = f"{made.user}{host}, Python {made.python}"
     if view.facts.lost:
-        yield Result("ssh", view.name, Outcome.UNKNOWN, f"{who}; then: {view.facts.lost}", _FROZEN)
+        remedy = _FROZEN if NO_ANSWER in view.facts.lost else _DROPPED
+        yield Result("ssh", view.name, Outcome.UNKNOWN, f"{who}; then: {view.facts.lost}", remedy)
     elif made.seconds is not None and made.seconds > SLOW:
         yield Result("ssh", view.name, Outcome.WARN, f"{who}; it took {made.seconds:.1f} s", _SLOWLY)
     else:
@@ -40,6 +41,7 @@ def ssh(view: NodeView) -> Iterable[Result]:
 
 
 _FROZEN = "look whether the machine is overloaded, or a disk of it hangs (dmesg)"
+_DROPPED = "look whether the machine or its sshd was restarted (uptime, journalctl -u sshd), then run this again"
 _SLOWLY = "look for name lookups that time out (UseDNS, GSSAPIAuthentication of sshd) or an overloaded machine"
 
 

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any
 
 from pdtui.fleet.preflight.check import NodeView, Survey, check
 from pdtui.fleet.preflight.outcome import Finding, Outcome, Result
 from pdtui.fleet.preflight.roce import CONF, LINK_DOWN, NOT_DEPLOYED, is_down, plane_of, without_answer
-from pdtui.readings.answer import Failure
+from pdtui.readings.answer import Failure, Reading
 from pdtui.readings.commands import Query
 from pdtui.readings.hccn import Lldp
 
@@ -28,6 +29,11 @@ _ORDER = (
     "number meets that of another on a switch"
 )
 
+_OFF = (
+    "switch LLDP on at the switches (lldp enable) and look again after its interval (30 s); until then "
+    "only a cabling plan can tell whether cables are crossed"
+)
+
 _Port = tuple[str, str]
 """Switch and its port."""
 
@@ -35,6 +41,10 @@ _Port = tuple[str, str]
 @check("lldp", "Each NPU has a switch port of its own", needs=_NEEDS, scope="cluster", platforms=("a2", "a3"))
 def lldp(survey: Survey) -> Iterable[Result]:
     """Every linked NPU hears one switch port, which no other NPU of any node hears."""
+    if silent := _silent(survey):
+        words = f"none of {len(silent)} NPUs hears a switch: LLDP is off there, and cables cannot be told apart"
+        yield survey.warned(words, *silent, remedy=_OFF)
+        return
     owners = _owners(survey.views)
     for view in survey.views:
         if plane_of(view).deployed is False:
@@ -46,8 +56,8 @@ def lldp(survey: Survey) -> Iterable[Result]:
             if is_down(view, device):
                 told = LINK_DOWN
             elif isinstance(reading.value, Lldp):
-                told = _judge(view.subject(device), _port(view.name, reading.value), owners)
-            elif reading.failure is Failure.EMPTY and not reading.raw:
+                told = _judge(view.subject(device), view.name, reading.value, owners)
+            elif _hears_nobody(reading):
                 told = Finding(Outcome.UNKNOWN, "no neighbour was heard", _QUIET)
             else:
                 told = without_answer(reading)
@@ -55,9 +65,28 @@ def lldp(survey: Survey) -> Iterable[Result]:
         yield from view.rolled(found)
 
 
+def _hears_nobody(reading: Reading[Any]) -> bool:
+    return reading.failure is Failure.EMPTY and not reading.raw
+
+
+def _silent(survey: Survey) -> Sequence[Reading[Any]]:
+    """Return the readings of all linked NPUs when each was asked and none hears anybody; else nothing."""
+    readings = [
+        view.read(Query.LLDP, device)
+        for view in survey.views
+        if plane_of(view).deployed is not False
+        for device in view.devices
+        if not is_down(view, device)
+    ]
+    return readings if len(readings) > 1 and all(map(_hears_nobody, readings)) else ()
+
+
 def _port(node: str, value: Lldp) -> _Port:
-    """Return the port; a switch that does not say who it is is told apart only within one node."""
-    switch = value.system or value.management or value.chassis
+    """Return the port; a switch that does not say who it is is told apart only within one node.
+
+    Switches that nobody has named all have the name that they came with, so their addresses count too.
+    """
+    switch = " ".join(filter(None, (value.system, value.management, value.chassis)))
     return switch or f"the switch of {node}", value.interface
 
 
@@ -71,10 +100,11 @@ def _owners(views: Iterable[NodeView]) -> Mapping[_Port, list[str]]:
     return owners
 
 
-def _judge(subject: str, port: _Port, owners: Mapping[_Port, list[str]]) -> Finding:
-    others = [other for other in owners[port] if other != subject]
+def _judge(subject: str, node: str, value: Lldp, owners: Mapping[_Port, list[str]]) -> Finding:
+    others = [other for other in owners[_port(node, value)] if other != subject]
     if others:
-        words = f"hears {port[1]} of {port[0]}, as does {', '.join(others)}"
+        switch = value.system or value.management or value.chassis or f"the switch of {node}"
+        words = f"hears {value.interface} of {switch}, as does {', '.join(others)}"
         return Finding(Outcome.WARN, words, _TWICE)
     return Finding(Outcome.PASS, "a switch port of its own")
 
@@ -92,6 +122,9 @@ def lldp_order(survey: Survey) -> Iterable[Result]:
     views = {view.name: view for view in survey.views if plane_of(view).deployed is not False}
     if not views:
         yield survey.not_applicable(NOT_DEPLOYED)
+        return
+    if _silent(survey):
+        yield survey.not_applicable("no NPU hears a switch (see lldp)")
         return
     for view in views.values():
         silent = next((d for d in view.devices if not isinstance(view.read(Query.LLDP, d).value, Lldp)), None)
