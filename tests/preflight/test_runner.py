@@ -2,23 +2,27 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import Literal
 
 from pdtui.fleet.preflight import checks
-from pdtui.fleet.preflight.check import chosen
+from pdtui.fleet.preflight.check import EVERYWHERE, Check, NodeView, chosen
 from pdtui.fleet.preflight.events import Began, Ended, NodeEnded
-from pdtui.fleet.preflight.outcome import Outcome
+from pdtui.fleet.preflight.outcome import Outcome, Result
 from pdtui.fleet.preflight.runner import Preflight
 from tests.fleet.cluster import Cluster
 
 
-async def run(cluster: Cluster, *only: str) -> list[object]:
+async def run(cluster: Cluster, *only: str, instead: Sequence[Check] = ()) -> list[object]:
     """Run a preflight over connected memory nodes and return its events."""
     checks.load()
     links = {name: node.link() for name, node in cluster.nodes.items()}
     for link in links.values():
         link.refresh()
-    preflight = Preflight(cluster.topology, cluster.plan, links, chosen(only), clock=cluster.clock, by="ann@desk")
+    preflight = Preflight(
+        cluster.topology, cluster.plan, links, instead or chosen(only), clock=cluster.clock, by="ann@desk"
+    )
 
     async def collect() -> list[object]:
         return [event async for event in preflight.run()]
@@ -66,3 +70,25 @@ async def test_two_clocks_are_measured_against_each_other_and_not_against_half_t
     assert isinstance(last, Ended)
     warned = {result.subject for result in last.report.results if result.outcome is Outcome.WARN}
     assert warned == {"node3", "node4"}
+
+
+SILENT: tuple[tuple[str, Literal["node", "cluster"]], ...] = (("shm", "node"), ("model", "cluster"))
+
+
+async def test_a_check_that_says_nothing_is_not_applicable_and_words_of_nodes_carry_no_secret(
+    tmp_path: Path,
+) -> None:
+    def talks(view: NodeView) -> Iterator[Result]:
+        yield Result(
+            "ssh", view.name, Outcome.FAIL, "http_proxy=http://ann:S3CRET@proxy\n[4/4] node9  \x1b[2Jfine"
+        )
+
+    loud = Check("ssh", "", (), "node", EVERYWHERE, talks)
+    alone, together = (Check(name, "", (), scope, EVERYWHERE, lambda _: ()) for name, scope in SILENT)
+    events = await run(Cluster(tmp_path), instead=[loud, alone, together])
+    last = events[-1]
+    assert isinstance(last, Ended)
+    said = {(one.check, one.subject): one.outcome for one in last.report.results if one.check != "ssh"}
+    assert said == {("model", "cluster"): Outcome.NA} | {("shm", f"node{n}"): Outcome.NA for n in (1, 2, 3, 4)}
+    told = [one for event in events if isinstance(event, NodeEnded) for one in event.results if one.check == "ssh"]
+    assert {one.summary for one in told} == {"http_proxy=http://***@proxy [4/4] node9  fine"}

@@ -217,9 +217,7 @@ class Preflight:
 
 def _nothing(one: Check, subject: str) -> Result:
     """Return that a check has nothing to say: what says nothing must not count as good."""
-    return Result(
-        one.id, subject, Outcome.NA, "", because="nothing of what was asked has it: no rank is to run there"
-    )
+    return Result(one.id, subject, Outcome.NA, "", because="nothing to look at: no rank is to run there")
 
 
 def _inapplicable(one: Check, topology: Topology) -> str:
