@@ -87,6 +87,10 @@ def test_list_and_status_show_who_knows_what(snapshot: Snapshot, capsys: pytest.
     ack.show(known, as_json=True)
     found = json.loads(capsys.readouterr().out)
     assert found["schema_version"] == 1
+    assert set(found) == {"schema_version", "acknowledgements", "troubles"}
+    assert set(found["acknowledgements"][0]) == {"key", "reason", "by", "at", "expires", "troubles"}
+    shape = {"kind", "subject", "id", "severity", "summary", "unwell", "key", "acknowledged"}
+    assert set(found["troubles"][0]) == shape
     assert [(one["key"], one["troubles"]) for one in found["acknowledgements"]] == [
         ("node3/9:link-down", ["node3/9:link-down"]),
         ("node1:lldp", []),

@@ -21,6 +21,12 @@ def run(*words: str) -> str:
 def test_what_polling_costs_is_what_the_monitor_keeps() -> None:
     answer = json.loads(run(str(CONFIGS / "demo.yaml"), "--polling", "--json", "--call-seconds", "0.4"))
     assert (answer["schema_version"], answer["npus_per_node"], answer["consoles"]) == (1, 16, 1)
+    assert set(answer) == {
+        "schema_version", "platform", "nodes", "npus_per_node", "consoles", "call_seconds", "cases"
+    }  # fmt: skip
+    sums = {"calls_per_minute", "tool_seconds_per_minute"}
+    assert set(answer["cases"][0]) == {"roce_in_use", "queries", *sums}
+    assert set(answer["cases"][0]["queries"][0]) == {"query", "command", "every_seconds", *sums}
     by_case = {case["roce_in_use"]: case for case in answer["cases"]}
     for roce in (True, False):
         planned = calls_per_minute(Pace(), "a3", 16, roce=roce)

@@ -128,4 +128,4 @@ def test_npu_smi_counts_cards_of_two_chips_on_a3() -> None:
         found, _ = read(line, text=sample(f"npu_smi_spod_info_{name}.a3.txt"))
         assert found["verdict"] == "healthy", line
     found, _ = read("npu-smi info -t spod-info -i 0 -c 0", text=sample("npu_smi_spod_info_dev1.a3.txt"))
-    assert found["reason"]["summary"] == "the SDID is of NPU 1"
+    assert "is of NPU 0 chip 1 (id 1), this one is 0/0 (id 0)" in found["reason"]["summary"]

@@ -7,7 +7,7 @@ and say nothing about the network.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 
@@ -63,12 +63,11 @@ def reach(prefill: Sequence[Npu], decode: Sequence[Npu], allowed: Allowed) -> tu
     return tuple(made.pairs)
 
 
-def every_pair(npus: Iterable[Npu], allowed: Allowed) -> tuple[Pair, ...]:
-    """Return every ping that makes sense, those that can go at the same time one after the other."""
+def every_round(npus: Iterable[Npu], allowed: Allowed) -> Iterator[tuple[Pair, ...]]:
+    """Yield every ping that makes sense, in rounds in which no NPU takes part twice."""
     ring: list[Npu | None] = list(dict.fromkeys(npus))
     if len(ring) % 2:
         ring.append(None)
-    found: list[Pair] = []
     half = len(ring) // 2
     for turn in range(len(ring) - 1):
         table = [ring[0], *ring[1 + turn :], *ring[1 : 1 + turn]]
@@ -77,9 +76,9 @@ def every_pair(npus: Iterable[Npu], allowed: Allowed) -> tuple[Pair, ...]:
             for one, other in zip(table[:half], reversed(table[half:]), strict=True)
             if one is not None and other is not None
         ]
-        found += [Pair(one, other) for one, other in pairs if allowed(one, other)]
-        found += [Pair(other, one) for one, other in pairs if allowed(other, one)]
-    return tuple(found)
+        there = tuple(Pair(one, other) for one, other in pairs if allowed(one, other))
+        back = tuple(Pair(other, one) for one, other in pairs if allowed(other, one))
+        yield from filter(None, (there, back))
 
 
 def rounds_of(pairs: Iterable[Pair]) -> tuple[tuple[Pair, ...], ...]:

@@ -17,7 +17,7 @@ from pdtui.fleet.polling import closing
 from pdtui.fleet.preflight.check import unknown
 from pdtui.fleet.preflight.facts import Item
 from pdtui.fleet.preflight.gathering import lost_words
-from pdtui.fleet.preflight.matrix import Npu, Pair, every_pair, follow_up, reach, rounds_of
+from pdtui.fleet.preflight.matrix import Npu, Pair, every_round, follow_up, reach, rounds_of
 from pdtui.fleet.preflight.outcome import Finding, Outcome
 from pdtui.fleet.preflight.probes import NO_ANSWER, Asking, Everywhere, answer_of, cluster_probe
 from pdtui.fleet.strangers import ALIVE
@@ -156,25 +156,24 @@ async def pings(everywhere: Everywhere) -> AsyncIterator[Said]:
     fabric = Fabric(everywhere)
     prefill, decode, left_out = taking_part(everywhere, await _of_ranks(everywhere))
     if everywhere.pings == "full":
-        pairs = every_pair((*prefill, *decode), fabric.allowed)
+        rounds = tuple(every_round((*prefill, *decode), fabric.allowed))
     else:
-        pairs = reach(prefill, decode, fabric.allowed)
-    targets = {npu for pair in pairs for npu in (pair.source, pair.target)}
+        rounds = rounds_of(reach(prefill, decode, fabric.allowed))
+    targets = {npu for round_ in rounds for pair in round_ for npu in (pair.source, pair.target)}
     for npu in (*prefill, *decode):
         if npu not in targets:
             left_out.append(_no_partner(npu, fabric.reading(npu), alone=len(prefill) + len(decode) < 2))
     for one in left_out:
         yield one.npu.node, f"without {one.npu.device}", Reading("", everywhere.clock.wall(), one.why, value=one)
     series = _Series(everywhere, fabric)
-    async for said in series.run(pairs):
+    async for said in series.run(rounds):
         yield said
     if everywhere.pings != "full":
         failed = [one.pair for one in series.done if judge_ping(one).outcome is Outcome.FAIL]
         good = [one.pair for one in series.done if judge_ping(one).outcome is Outcome.PASS]
         known = {one.pair for one in series.done}
-        async for said in series.run(
-            [pair for pair in follow_up(failed, good, fabric.allowed) if pair not in known]
-        ):
+        more = [pair for pair in follow_up(failed, good, fabric.allowed) if pair not in known]
+        async for said in series.run(rounds_of(more)):
             yield said
 
 
@@ -250,11 +249,11 @@ class _Series:
         self._total = 0
         self.done: list[Pinged] = []
 
-    async def run(self, pairs: Sequence[Pair]) -> AsyncIterator[Said]:
+    async def run(self, rounds: Sequence[Sequence[Pair]]) -> AsyncIterator[Said]:
         """Make these pings and yield them as they end."""
         again = bool(self.done)
-        self._total += len(pairs)
-        for round_ in rounds_of(pairs):
+        self._total += sum(map(len, rounds))
+        for round_ in rounds:
             tasks = [asyncio.ensure_future(self._ping(pair, again=again)) for pair in round_]
             try:
                 for ended in asyncio.as_completed(tasks):
