@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Callable
 from pathlib import Path
 
+from pdtui.errors import AgentError
 from pdtui.fleet.preflight.checks import load
 from pdtui.fleet.preflight.facts import NodeFacts
 from pdtui.fleet.preflight.gathering import Gathering
@@ -12,6 +14,7 @@ from pdtui.fleet.preflight.limits import Limits
 from pdtui.readings.answer import Failure
 from pdtui.readings.commands import Query, is_read_only
 from pdtui.readings.hccn import Link
+from pdtui.readings.words import failure_words
 from pdtui.remote.messages.commands import Command, Completed
 from tests.fleet.cluster import Cluster
 
@@ -38,7 +41,9 @@ class Tools:
         return Completed(command.argv, 0, b"link status: UP\n", b"")
 
 
-async def gather(tmp_path: Path, tools: Tools, *needs: str, limits: Limits | None = None) -> NodeFacts:
+async def gather(
+    tmp_path: Path, tools: Callable[[Command], Completed], *needs: str, limits: Limits | None = None
+) -> NodeFacts:
     cluster = Cluster(tmp_path)
     node = cluster.nodes["node1"]
     node.handler = tools
@@ -143,3 +148,20 @@ async def test_a_node_whose_connection_had_failed_is_tried_anew(tmp_path: Path) 
     await cluster.drive(gathering.gather())
     assert gathering.facts.connection.host
     assert gathering.facts.get("clock").value == 0.0
+
+
+async def test_an_agent_that_refuses_is_told_of_its_own_devices_and_ends_nothing_else(tmp_path: Path) -> None:
+    tools = Tools()
+
+    def refusing(command: Command) -> Completed:
+        if command.device == 3:
+            raise AgentError("no process could be started: Resource temporarily unavailable", code="failed")
+        return tools(command)
+
+    facts = await gather(tmp_path, refusing, Query.LINK, Query.NET_HEALTH)
+    assert not facts.lost
+    for query in (Query.LINK, Query.NET_HEALTH):
+        refused = facts.get(query, 3)
+        assert refused.failure is Failure.ERROR
+        assert "Resource temporarily unavailable" in failure_words(refused)
+    assert facts.get(Query.LINK, 4).value == Link("UP")

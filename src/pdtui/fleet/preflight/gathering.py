@@ -204,22 +204,45 @@ class Gathering:
             commands = [self._command(query, device) for query in left]
             if not commands:
                 break
-            with self._waiting(" ".join(commands[0].argv)):
-                async with closing(agent.batch(commands, parallel=1)) as answers:
-                    async for command, completed in answers:
-                        query = Query(command.key)
-                        left.remove(query)
-                        reading = READERS[query](answer_of(completed, self.clock.wall(), command.timeout))
-                        if reading.failure is Failure.BUSY:
-                            busy.append((query, reading))
-                            continue
-                        self._take(query, device, reading)
-                        if reading.failure is Failure.TIMEOUT:
-                            self._stuck.setdefault(command.argv[0], []).append(device)
-                            break
-                    else:
-                        break
+            try:
+                with self._waiting(" ".join(commands[0].argv)):
+                    stuck = await self._ask(agent, device, commands, left, busy)
+            except AgentError as error:  # It will not run them: no other node is the worse for it.
+                self._refuse(left, device, clean_line(error.message))
+                break
+            if not stuck:
+                break
         return busy
+
+    async def _ask(
+        self,
+        agent: NodeAgent,
+        device: int | None,
+        commands: Sequence[Command],
+        left: list[Query],
+        busy: list[tuple[Query, Reading[Any]]],
+    ) -> bool:
+        """Take answers, each off `left` and the busy ones into `busy`; return whether a tool hangs from now on."""
+        async with closing(agent.batch(commands, parallel=1)) as answers:
+            async for command, completed in answers:
+                query = Query(command.key)
+                left.remove(query)
+                reading = READERS[query](answer_of(completed, self.clock.wall(), command.timeout))
+                if reading.failure is Failure.BUSY:
+                    busy.append((query, reading))
+                    continue
+                self._take(query, device, reading)
+                if reading.failure is Failure.TIMEOUT:
+                    self._stuck.setdefault(command.argv[0], []).append(device)
+                    return True
+        self._refuse(left, device, "the agent gave no answer to it")
+        return False
+
+    def _refuse(self, queries: Sequence[Query], device: int | None, why: str) -> None:
+        """Take that the agent has not run these."""
+        for query in queries:
+            command = " ".join(argv_of(query, self.topology.platform, device))
+            self._take(query, device, Reading(command, self.clock.wall(), why, failure=Failure.ERROR))
 
     def _without_stuck(self, device: int | None, queries: Sequence[Query]) -> list[Query]:
         """Return what is still to be asked: nothing of a tool that hangs on the device or the node."""
