@@ -44,17 +44,24 @@ def redacted(argv: Sequence[str], env: Mapping[str, str]) -> tuple[tuple[str, ..
 
 _ASSIGNED = re.compile(
     # An assignment, also in JSON, and that in JSON; a quote that nothing closes holds to the end of its line.
-    rf"""(\b[\w-]*{_NAMES}\\*["']?\s*[=:]\s*)"""
+    rf"""({_NAMES}\\*["']?\s*[=:]\s*)"""
     r"""(?:\\+"[^"]*"|"[^"]*"|'[^']*'|"[^"\n]*|'[^'\n]*|[^\s"'&;]+)"""
-    rf"""|(--[\w-]*{_NAMES}\s+)[^\s"']+"""
+    rf"""|(?<![\w-])(--(?=\w)[\w-]*{_NAMES}\s+)[^\s"']+"""
     r"""|(\bAuthorization\\*["']?:\s*\\*["']?\w+\s+)[^\s"'\\]+|(\bBearer\s+)[^\s"'\\]+"""
     # Passwords of URLs are written with @ and / in them, too: what is before the last @ goes.
-    r"""|(\w_proxy\\*["']?\s*[=:]\s*\\*["']?(?:\w+://)?)[^\s"',]*(?=@)"""
-    r"""|(://[^/\s:@"']*:)[^\s"']+(?=@)|(https?://)[^/\s:@"']+(?=@)"""
+    r"""|(_proxy\\*["']?\s*[=:]\s*\\*["']?(?:\w{1,9}://)?)[^\s"',]{0,300}(?=@)"""
+    r"""|(://[^/\s:@"']{0,300}:)[^\s"']{1,300}(?=@)|(https?://)[^/\s:@"']{1,300}(?=@)"""
     # What tokens of hubs begin with.
     r"""|(\b(?:hf_|sk-|gh[pousr]_|glpat-))[\w-]{16,}""",
     re.IGNORECASE,
 )
+
+
+_HINTS = (
+    *("key", "token", "secret", "passw", "passphrase", "pwd", "credential", "authorization", "bearer"),
+    *("://", "_proxy", "hf_", "sk-", "ghp_", "gho_", "ghu_", "ghs_", "ghr_", "glpat-"),
+)
+"""One of these is in whatever `_ASSIGNED` finds."""
 
 
 def shown_command(argv: Sequence[str]) -> str:
@@ -69,4 +76,9 @@ def shown_command(argv: Sequence[str]) -> str:
 
 def redacted_text(text: str) -> str:
     """Return a text with the values of assignments, flags, headers and URLs hidden that look like secrets."""
+    lower = text.lower()
+    if not any(
+        word in lower for word in _HINTS
+    ):  # Most text, and much of it: reports of many nodes are megabytes.
+        return text
     return _ASSIGNED.sub(lambda match: f"{next(filter(None, match.groups()))}{HIDDEN}", text)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -63,16 +64,22 @@ def node_of(subject: str) -> str:
 
 def ping_table(report: PreflightReport) -> tuple[Sequence[str], Sequence[Sequence[str]]]:
     """Return the matrix of pings by node: its head, and for each source a row of `good/all`."""
-    nodes = [name for name in report.nodes if any(node_of(one.source) == name for one in report.pings)]
-    targets = [name for name in report.nodes if any(node_of(one.target) == name for one in report.pings)]
-    rows = []
-    for source in nodes:
-        row = [source]
-        for target in targets:
-            cells = [one for one in report.pings if (node_of(one.source), node_of(one.target)) == (source, target)]
-            good = sum(one.outcome is Outcome.PASS for one in cells)
-            row.append(f"{good}/{len(cells)}" if cells else "")
-        rows.append(row)
+    made: Counter[tuple[str, str]] = Counter()
+    good: Counter[tuple[str, str]] = Counter()
+    for one in report.pings:
+        ends = node_of(one.source), node_of(one.target)
+        made[ends] += 1
+        good[ends] += one.outcome is Outcome.PASS
+    sources, heard = {source for source, _ in made}, {target for _, target in made}
+    targets = [name for name in report.nodes if name in heard]
+    rows = [
+        [
+            source,
+            *(f"{good[source, target]}/{count}" if (count := made[source, target]) else "" for target in targets),
+        ]
+        for source in report.nodes
+        if source in sources
+    ]
     return ["pings from", *(f"to {target}" for target in targets)], rows
 
 
