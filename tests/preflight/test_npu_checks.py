@@ -136,6 +136,21 @@ def test_healthy_nodes_pass_in_few_lines(check: str, platform: str) -> None:
 # --- tools
 
 
+def test_a_user_whom_only_the_tls_switch_is_denied_has_a_tool_that_answers() -> None:
+    nodes = Nodes()
+    for device in nodes.devices:
+        denied = "permission denied: pls check this cmd run permission."
+        nodes.say("node1", Query.TLS, device, "", stderr=denied, status=12)
+    (found,) = [result for result in nodes.run("tools") if result.outcome is not PASS]
+    assert found.outcome is WARN
+    assert "to root only" in found.summary
+    for device in nodes.devices:
+        for query in (Query.LINK, Query.VNIC):
+            nodes.say("node1", query, device, "", stderr=denied, status=12)
+    (found,) = [result for result in nodes.run("tools") if result.outcome is not PASS]
+    assert found.outcome is FAIL
+
+
 @pytest.mark.parametrize(
     ("text", "status", "words", "remedy"),
     [

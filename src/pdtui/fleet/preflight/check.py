@@ -304,20 +304,23 @@ class Survey(_Says):
         remedy: str = "",
         outcome: Outcome = Outcome.FAIL,
     ) -> Iterator[Result]:
-        """Yield whether a value is the same everywhere; where not, who differs from the most.
+        """Yield whether a value is the same everywhere; where not, who differs from the most, or all in a tie.
 
         `values`: subject -> (the value in words, the reading that it is from). Nothing is yielded without values.
         """
         counts = Counter(value for value, _ in values.values())
         if not counts:
             return
-        most, number = counts.most_common(1)[0]
+        ranked = counts.most_common(2)
+        most, number = ranked[0]
         if len(counts) == 1:
             yield self.passed(f"{what} {most} on all {len(values)}" if len(values) > 1 else f"{what} {most}")
             return
-        others = f"{number} of {len(values)} have {most}" if number > 1 else "all differ"
+        next_most, next_number = ranked[1]
         for subject, (value, reading) in values.items():
-            if value != most or number == 1:
+            if value != most or next_number == number:
+                other = most if value != most else next_most
+                others = f"{number} of {len(values)} have {other}" if number > 1 else "all differ"
                 yield self._result(outcome, subject, f"{what} {value}; {others}", (reading,), remedy)
 
 

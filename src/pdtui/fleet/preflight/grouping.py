@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from pdtui.fleet.preflight.check import spans
-from pdtui.fleet.preflight.outcome import Outcome, Result
+from pdtui.fleet.preflight.outcome import WORST_FIRST, Outcome, Result
 from pdtui.fleet.preflight.report import PreflightReport
 
 
@@ -85,10 +85,9 @@ def ping_table(report: PreflightReport) -> tuple[Sequence[str], Sequence[Sequenc
 
 def worst(results: Iterable[Result]) -> Mapping[tuple[str, str], Outcome]:
     """Return the worst outcome of each check on each node (or `cluster`, or a group of ranks)."""
-    order = (Outcome.FAIL, Outcome.UNKNOWN, Outcome.WARN, Outcome.NOT_RUN, Outcome.PASS, Outcome.NA)
     found: dict[tuple[str, str], Outcome] = {}
     for one in results:
         key = (one.check, node_of(one.subject))
-        if key not in found or order.index(one.outcome) < order.index(found[key]):
+        if key not in found or WORST_FIRST.index(one.outcome) < WORST_FIRST.index(found[key]):
             found[key] = one.outcome
     return found

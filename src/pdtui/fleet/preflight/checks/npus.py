@@ -40,7 +40,16 @@ def tools(view: NodeView) -> Iterable[Result]:
     else:
         yield view.unknown(table, what="npu-smi")
     asked = [(device, view.read(Query.TLS, device)) for device in view.devices]
-    yield from view.rolled([(device, _of_tool("hccn_tool", reading), reading) for device, reading in asked])
+    yield from view.rolled([(device, _of_hccn_tool(view, device, reading), reading) for device, reading in asked])
+
+
+def _of_hccn_tool(view: NodeView, device: int, reading: Reading[Any]) -> Finding:
+    """Return what the answer about TLS says of the tool; only root gets that one, others may get the rest."""
+    others = (view.read(query, device).value for query in (Query.LINK, Query.VNIC))
+    if reading.failure is Failure.PERMISSION and any(value is not None for value in others):
+        words = "hccn_tool answers, but tells its TLS switch to root only"
+        return Finding(Outcome.WARN, words, remedy_of(reading))
+    return _of_tool("hccn_tool", reading)
 
 
 def _of_tool(tool: str, reading: Reading[Any]) -> Finding:
