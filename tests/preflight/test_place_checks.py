@@ -250,6 +250,13 @@ NIC = [
         "GLOO_SOCKET_IFNAME=eth9 does not exist; 192.0.0.3 is on eth0",
         "leave GLOO_SOCKET_IFNAME out",
     ),
+    (
+        set_variables(GLOO_SOCKET_IFNAME="eth"),  # The beginning of a name is one for HCCL alone.
+        FAIL,
+        "GLOO_SOCKET_IFNAME=eth does not exist; 192.0.0.3 is on eth0",
+        "set it to eth0",
+    ),
+    (set_variables(HCCL_SOCKET_IFNAME="=eth"), FAIL, "HCCL_SOCKET_IFNAME==eth does not exist", "set it to eth0"),
     (set_variables(TP_SOCKET_IFNAME="lo"), FAIL, "TP_SOCKET_IFNAME=lo has 127.0.0.1, ::1", "set it to eth0"),
     (set_variables(HCCL_IF_IP="192.0.0.4"), FAIL, "HCCL_IF_IP=192.0.0.4 is no address of this node", "is derived"),
 ]

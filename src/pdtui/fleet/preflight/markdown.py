@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from pdtui.fleet.preflight.check import registered
 from pdtui.fleet.preflight.compare import Comparison
 from pdtui.fleet.preflight.grouping import Grouped, grouped, in_short, ping_table, reason_of, worst
-from pdtui.fleet.preflight.outcome import Outcome, Result
+from pdtui.fleet.preflight.outcome import WORST_FIRST, Outcome, Result
 from pdtui.fleet.preflight.report import PreflightReport, counts_words
 
 LINES = 40
@@ -116,15 +116,10 @@ def _table(report: PreflightReport) -> Iterator[str]:
             outcome = found.get((check, column))
             if column == "cluster":
                 rest = [one for (name, node), one in found.items() if name == check and node not in report.nodes]
-                outcome = min(rest, key=_rank, default=None)
+                outcome = min(rest, key=WORST_FIRST.index, default=None)
             cells.append(_MARKS[outcome] if outcome is not None else "")
         yield f"| {check} | {' | '.join(cells)} | {_cell(titles.get(check, ''))} |"
     yield ""
-
-
-def _rank(outcome: Outcome) -> int:
-    order = (Outcome.FAIL, Outcome.UNKNOWN, Outcome.WARN, Outcome.NOT_RUN, Outcome.PASS, Outcome.NA)
-    return order.index(outcome)
 
 
 def _matrix(report: PreflightReport) -> Iterator[str]:

@@ -87,9 +87,8 @@ def _other_interfaces(view: NodeView, interfaces: Sequence[Interface], mine: Int
             continue
         prefix, variables = f"{group}: " if group else "", reading.value.variables
         for variable in INTERFACES:
-            names = [word.partition(":")[0] for word in variables.get(variable, "").lstrip("=").split(",") if word]
-            # HCCL takes beginnings of names and, behind ^, what to leave out; the other two take one name.
-            if not names or names[0].startswith("^") or any(mine.name.startswith(one) for one in names):
+            names, fits = _named(variable, variables.get(variable, ""), mine.name)
+            if fits:
                 continue
             there = [one for one in interfaces if one.name in names]
             lacks = f"has {_addresses(there[0])}" if there else "does not exist"
@@ -105,6 +104,20 @@ def _other_interfaces(view: NodeView, interfaces: Sequence[Interface], mine: Int
                 reading,
                 remedy="leave HCCL_IF_IP out of env in the file: it is derived",
             )
+
+
+def _named(variable: str, text: str, name: str) -> tuple[list[str], bool]:
+    """Return the interfaces that a variable names, and whether that is, or may be, the one called `name`.
+
+    HCCL takes beginnings of names, whole ones behind = and behind ^ what to leave out; the other two whole names.
+    """
+    names = [word.partition(":")[0] for word in text.lstrip("=").split(",") if word]
+    hccl = variable == "HCCL_SOCKET_IFNAME"
+    if not names or (hccl and names[0].startswith("^")):
+        return names, True
+    if hccl and not text.startswith("="):
+        return names, any(name.startswith(one) for one in names)
+    return names, name in names
 
 
 @check("host-ip", "vLLM tells its peers the node's address", needs=("place",))
