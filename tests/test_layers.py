@@ -5,7 +5,9 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -35,15 +37,26 @@ for found in pkgutil.walk_packages(package.__path__, package.__name__ + "."):
 print(json.dumps(sorted(sys.modules)))
 """
 
-LOAD = "import json, sys; import pdtui.cli.root, pdtui.cli.{}; print(json.dumps(sorted(sys.modules)))"
+LOAD_ONE_AFTER_THE_OTHER = """
+import importlib, json, sys
+import pdtui.cli.root
+loaded = {}
+for command in sys.argv[1:]:
+    importlib.import_module("pdtui.cli." + command)
+    loaded[command] = sorted(sys.modules)
+print(json.dumps(loaded))
+"""
+
+STATIC = ("check", "plan", "schema", "read")
+LIVE = ("status", "start", "stop", "restart", "logs", "ask", "preflight", "watch", "ack")
 
 PACKAGES = sorted(path.parent.name for path in Path(pdtui.__file__).parent.glob("*/__init__.py"))
 
 
-def modules_after(*command: str) -> set[str]:
+def answer_of(*command: str) -> Any:
     done = subprocess.run([sys.executable, *command], capture_output=True, text=True, check=False, timeout=60)
     assert done.returncode == 0, done.stderr
-    return set(json.loads(done.stdout.splitlines()[-1]))
+    return json.loads(done.stdout.splitlines()[-1])
 
 
 def test_every_package_has_a_floor() -> None:
@@ -52,7 +65,7 @@ def test_every_package_has_a_floor() -> None:
 
 @pytest.mark.parametrize("package", sorted(ALLOWED))
 def test_package_imports_only_what_lies_below(package: str) -> None:
-    loaded = modules_after("-c", IMPORT_ALL, package)
+    loaded = set(answer_of("-c", IMPORT_ALL, package))
     floors = {name.split(".")[1] for name in loaded if name.startswith("pdtui.")} & set(ALLOWED)
     assert floors - {package} <= ALLOWED[package]
     if package not in {"console", "cli"}:
@@ -63,14 +76,15 @@ def test_package_imports_only_what_lies_below(package: str) -> None:
         assert not {f"pdtui.topology.{module}" for module in UNPLANNED} & loaded
 
 
-@pytest.mark.parametrize("command", ["check", "plan", "schema", "read"])
-def test_static_commands_start_light(command: str) -> None:
-    assert not modules_after("-c", LOAD.format(command)) & {"asyncssh", "aiohttp", "textual", "rich"}
+def guilty(commands: Sequence[str], heavy: set[str]) -> dict[str, set[str]]:
+    """Return which of some commands load what they should not; in one interpreter: the first named did it."""
+    loaded = answer_of("-c", LOAD_ONE_AFTER_THE_OTHER, *commands)
+    return {command: heavy.intersection(names) for command, names in loaded.items() if heavy & set(names)}
 
 
-LIVE = ["status", "start", "stop", "restart", "logs", "ask", "preflight", "watch", "ack"]
+def test_static_commands_start_light() -> None:
+    assert not guilty(STATIC, {"asyncssh", "aiohttp", "textual", "rich"})
 
 
-@pytest.mark.parametrize("command", LIVE)
-def test_live_commands_load_neither_the_console_nor_a_proxy_that_nobody_asks(command: str) -> None:
-    assert not modules_after("-c", LOAD.format(command)) & {"textual", "rich", "aiohttp"}
+def test_live_commands_load_neither_the_console_nor_a_proxy_that_nobody_asks() -> None:
+    assert not guilty(LIVE, {"textual", "rich", "aiohttp"})
