@@ -32,6 +32,7 @@ from pdtui.fleet.troubles import healthy
 from pdtui.proxy.interface import AskProgress
 from pdtui.readings.verdict import Reason, Verdict
 from tests.fleet.cluster import ALL, Cluster
+from tests.support.command import pdtui
 from tests.support.ports import free_ports
 
 FILE = """
@@ -303,10 +304,10 @@ def test_taken_port_is_named_with_its_owner(box: Box) -> None:
     ],
 )
 def test_usage_errors_exit_2(box: Box, words: tuple[str, ...], said: str) -> None:
-    code, out, err = box.run(*words)
-    assert (code, out) == (2, "")
-    assert said in err
-    assert "Traceback" not in err
+    done = pdtui(*(box.file if word == "FILE" else word for word in words))
+    assert (done.returncode, done.stdout) == (2, "")
+    assert said in done.stderr
+    assert "Traceback" not in done.stderr
 
 
 def test_protected_cluster_wants_its_name_without_a_terminal(tmp_path: Path) -> None:
