@@ -10,6 +10,7 @@ from contextlib import suppress
 
 from pdtui.clock import Clock
 from pdtui.errors import AgentError, AgentLost
+from pdtui.fleet.answers import answer_of
 from pdtui.fleet.npus import NpuBook, clock_time
 from pdtui.fleet.polling import MONITORED, SHARPENS, TELLING, Pace, Target, closing
 from pdtui.fleet.snapshot import NpuStatus
@@ -265,7 +266,7 @@ class NpuMonitor:
 
     def _take(self, target: Target, query: Query, completed: Completed, started: float, stretch: float) -> None:
         """Read one answer, decide when to ask again, and tell."""
-        answer = _answer(completed, self._clock.wall())
+        answer = answer_of(completed, self._clock.wall())
         reading = self._book.read(query, answer)
         failure, now = reading.failure, self._clock.monotonic()
         interval = self._interval(query)
@@ -356,16 +357,3 @@ def _hanging(target: Target) -> str:
 def _ages(pace: Pace) -> Ages:
     """Return how old values may be when three polls in a row may fail."""
     return Ages(3.5 * pace.table, 3.5 * pace.network, 3.5 * pace.probe, 3.5 * pace.slow)
-
-
-def _answer(completed: Completed, now: float) -> Answer:
-    return Answer(
-        shlex.join(completed.argv),
-        completed.stdout,
-        completed.stderr,
-        completed.status,
-        timed_out=completed.timed_out,
-        truncated=completed.truncated,
-        error=completed.error,
-        at=now - completed.age,
-    )

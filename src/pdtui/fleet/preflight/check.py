@@ -8,9 +8,10 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from pdtui.errors import UsageError
+from pdtui.fleet.answers import NO_ANSWER
 from pdtui.fleet.preflight.facts import Item, NodeFacts
 from pdtui.fleet.preflight.outcome import Evidence, Finding, Outcome, Result
-from pdtui.fleet.preflight.probes import NO_ANSWER, place_of
+from pdtui.fleet.preflight.probes import place_of
 from pdtui.readings.answer import Failure, Reading
 from pdtui.readings.words import failure_words, remedy_of
 from pdtui.text import did_you_mean

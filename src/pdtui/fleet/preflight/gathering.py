@@ -10,10 +10,11 @@ from typing import Any
 
 from pdtui.clock import Clock
 from pdtui.errors import AgentError, AgentLost, ConnectError
+from pdtui.fleet.answers import NO_ANSWER, answer_of
 from pdtui.fleet.polling import closing
 from pdtui.fleet.preflight.facts import Connection, Item, Key, NodeFacts
 from pdtui.fleet.preflight.limits import Limits
-from pdtui.fleet.preflight.probes import NO_ANSWER, Asking, Probe, answer_of, probe_of
+from pdtui.fleet.preflight.probes import Asking, Probe, probe_of
 from pdtui.fleet.preflight.readers import READERS
 from pdtui.readings.answer import Failure, Reading
 from pdtui.readings.commands import NODE_QUERIES, QUERIES, Query, argv_of

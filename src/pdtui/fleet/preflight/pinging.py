@@ -13,13 +13,14 @@ from dataclasses import dataclass
 from typing import Any
 
 from pdtui.errors import AgentError, AgentLost, RemoteError
+from pdtui.fleet.answers import NO_ANSWER, answer_of
 from pdtui.fleet.polling import closing
 from pdtui.fleet.preflight.check import unknown
 from pdtui.fleet.preflight.facts import Item
 from pdtui.fleet.preflight.gathering import lost_words
 from pdtui.fleet.preflight.matrix import Npu, Pair, every_round, follow_up, reach, rounds_of
 from pdtui.fleet.preflight.outcome import Finding, Outcome
-from pdtui.fleet.preflight.probes import NO_ANSWER, Asking, Everywhere, answer_of, cluster_probe
+from pdtui.fleet.preflight.probes import Asking, Everywhere, cluster_probe
 from pdtui.fleet.strangers import ALIVE
 from pdtui.readings.answer import Failure, Reading
 from pdtui.readings.commands import Plane, Query, ping_argv

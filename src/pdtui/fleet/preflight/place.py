@@ -11,10 +11,11 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from pdtui.fleet.answers import NO_ANSWER
 from pdtui.fleet.commands import as_rank
 from pdtui.fleet.preflight.check import NodeView, unknown
 from pdtui.fleet.preflight.outcome import Evidence, Outcome, Result
-from pdtui.fleet.preflight.probes import NO_ANSWER, Asking, Gathered, probe
+from pdtui.fleet.preflight.probes import Asking, Gathered, probe
 from pdtui.readings.answer import Answer, Failure, Reading
 from pdtui.readings.rank_place import MARK, read_place
 from pdtui.topology.model import Group, Topology

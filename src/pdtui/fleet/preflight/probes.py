@@ -10,11 +10,11 @@ from __future__ import annotations
 import shlex
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import PurePosixPath
 from typing import Any, Literal
 
 from pdtui.clock import Clock
 from pdtui.errors import AgentError
+from pdtui.fleet.answers import answer_of
 from pdtui.fleet.preflight.facts import Item, NodeFacts
 from pdtui.fleet.preflight.limits import Limits
 from pdtui.fleet.preflight.request import Pings
@@ -30,9 +30,6 @@ Place = Literal["host", "ranks"]
 
 PROBE_LIMIT = 30.0
 """Seconds for a probe as a whole, unless it says another."""
-
-NO_ANSWER = "no answer"
-"""Begins the last line of what stands for an answer that did not come in time."""
 
 Gathered = tuple[Item, Reading[Any]]
 
@@ -162,19 +159,3 @@ def place_of(need: str) -> Place:
     """Return where a need is asked."""
     found = probe_of(need)
     return found.place if found is not None else "host"
-
-
-def answer_of(completed: Completed, at: float, limit: float) -> Answer:
-    """Return the answer of a command that has ended, as readers take it. `limit`: seconds that it had."""
-    program = PurePosixPath(completed.argv[0]).name
-    late = f"{NO_ANSWER} from {program} within {limit:g} s" if completed.timed_out else ""
-    return Answer(
-        shlex.join(completed.argv),
-        completed.stdout,
-        completed.stderr,
-        completed.status,
-        timed_out=completed.timed_out,
-        truncated=completed.truncated,
-        error=completed.error or late,
-        at=at,
-    )

@@ -8,6 +8,7 @@ from functools import partial
 
 from pdtui.clock import Clock
 from pdtui.errors import AgentError, AgentLost
+from pdtui.fleet.answers import NO_ANSWER
 from pdtui.fleet.polling import closing
 from pdtui.fleet.preflight.check import Check, NodeView, Survey, barrier
 from pdtui.fleet.preflight.events import AcrossProgress, Began, Ended, NodeEnded, NodeProgress, PreflightEvent
@@ -17,7 +18,7 @@ from pdtui.fleet.preflight.grouping import node_of
 from pdtui.fleet.preflight.limits import Limits
 from pdtui.fleet.preflight.outcome import Outcome, Result
 from pdtui.fleet.preflight.pinging import Pinged, judge_ping
-from pdtui.fleet.preflight.probes import NO_ANSWER, Everywhere, Probe, probe_of
+from pdtui.fleet.preflight.probes import Everywhere, Probe, probe_of
 from pdtui.fleet.preflight.report import PingCell, PreflightReport, hidden, shown_line
 from pdtui.fleet.preflight.request import PreflightRequest
 from pdtui.readings.answer import Failure, Reading

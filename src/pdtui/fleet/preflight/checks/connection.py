@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Iterable, Mapping
 from statistics import median, median_low
 
+from pdtui.fleet.answers import NO_ANSWER
 from pdtui.fleet.preflight.check import NodeView, Survey, check
 from pdtui.fleet.preflight.outcome import Evidence, Outcome, Result
-from pdtui.fleet.preflight.probes import NO_ANSWER, Asking, Gathered, probe
+from pdtui.fleet.preflight.probes import Asking, Gathered, probe
 from pdtui.readings.answer import Reading
 
 SLOW = 5.0

@@ -10,11 +10,12 @@ from statistics import median
 from typing import Any
 
 from pdtui.errors import RemoteError
+from pdtui.fleet.answers import NO_ANSWER
 from pdtui.fleet.preflight.check import NAMED, WITH_NPUS, NodeView, check
 from pdtui.fleet.preflight.checks.npus import without_npu_smi
 from pdtui.fleet.preflight.facts import Item
 from pdtui.fleet.preflight.outcome import Finding, Outcome, Result
-from pdtui.fleet.preflight.probes import NO_ANSWER, Everywhere, cluster_probe
+from pdtui.fleet.preflight.probes import Everywhere, cluster_probe
 from pdtui.fleet.servers import short_command
 from pdtui.fleet.stopping import HBM_SLACK_MB
 from pdtui.fleet.strangers import ALIVE, IDLE_HBM
