@@ -12,7 +12,7 @@ _HANGS = "hang node4 npu-smi table"
 _CUT = "half node3 npu-smi table"
 
 ROWS: tuple[Row, ...] = (
-    Row("tools", "bad", ("denied node2/13 hccn_tool tls",), "node2/13", ("hccn_tool", "no permission")),
+    Row("tools", "bad", ("denied node2/13 hccn_tool tls",), "node2/13", ("hccn_tool answers", "to root only")),
     Row("tools", "unknown", ("garble node3/13 hccn_tool tls",), "node3/13", ("hccn_tool", "cannot be read")),
     hangs("tools", "node4", _HANGS, "npu-smi", "no answer from npu-smi", scene=_TABLE),
     Row("npu-count", "bad", ("gone node2/9",), "node2/9", ("not in npu-smi's table (15 of 16 are)",), _TABLE),
