@@ -168,10 +168,27 @@ async def test_a_device_that_hangs_is_shown_as_hanging_and_delays_no_other() -> 
 
 
 @virtual
+async def test_a_tool_that_is_late_once_makes_nothing_unknown() -> None:
+    async with running() as bench:
+        seen: set[Verdict] = set()
+        for _ in range(3):
+            asked = len(bench.tools.calls)
+            bench.tools.hanging = {None}
+            while not any(argv == ("npu-smi", "info") for _, argv in bench.tools.calls[asked:]):
+                await bench.later(0.5)
+            bench.tools.hanging = set()
+            for _ in range(40):
+                await bench.later(0.5)
+                seen |= set(bench.board.verdicts())
+                assert bench.board.tool_error == "", bench.tools.calls[asked:]
+        assert seen == {Verdict.HEALTHY}
+
+
+@virtual
 async def test_what_has_just_timed_out_need_not_be_asked_again_at_once() -> None:
     async with running() as bench:
         bench.tools.hanging = {None}
-        await bench.later(36)  # Two time-outs of ten seconds: now it is left alone for a while.
+        await bench.later(38)  # Two time-outs of ten seconds: now it is left alone for a while.
         begin, asked = bench.clock.monotonic(), len(bench.tools.calls)
         await bench.monitor.poll_now(hanging=False)
         again = [argv for _, argv in bench.tools.calls[asked:]]

@@ -90,6 +90,16 @@ def test_a_link_that_is_down_fails_on_its_npu() -> None:
     assert passed == ["all 8 NPUs: link UP", "NPU 0-2, 4-7: link UP"]
 
 
+def test_a_port_of_an_a3_that_was_never_cabled_is_not_in_use() -> None:
+    nodes = Gathered("a3")
+    nodes.say("node1", Query.LINK, 3, "link status: DOWN")
+    nodes.say("node1", Query.NET_HEALTH, 3, "net health status: Init")
+    nodes.say("node1", Query.IP, 3, NO_IP, status=13)
+    assert nodes.bad("link") == {"node1/3": (FAIL, "link DOWN")}, "hccn.conf has an address for it"
+    nodes.conf("node1", "mtu_3=8192\n")
+    assert nodes.bad("link") == nodes.bad("net-health") == {}
+
+
 def test_what_a_dark_link_makes_meaningless_is_not_run() -> None:
     nodes = Gathered()
     nodes.say("node2", Query.LINK, 3, "link status: DOWN")

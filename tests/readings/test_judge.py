@@ -119,9 +119,27 @@ def test_addresses_in_hccn_conf_mean_that_links_should_be_up(platform: Platform,
     readings = dict.fromkeys(range(2), UNCONFIGURED)
     conf = seen(read_hccn_conf(Answer("cat /etc/hccn.conf", b"address_1=10.0.0.2\n", at=NOW)))
     sight = node_sight(readings, conf)
-    assert judge(0, platform, table(), UNCONFIGURED, sight, now=NOW).verdict is expected
+    assert judge(1, platform, table(), UNCONFIGURED, sight, now=NOW).verdict is expected
     other = seen(read_hccn_conf(Answer("cat /etc/hccn.conf", b"mtu_1=8192\n", at=NOW)))
     assert node_sight(readings, other).roce.deployed is False
+
+
+@pytest.mark.parametrize("setting", ["IPv6address_0=fd00::9", "udhcpc_enable_0=1", "udhcpc_ipv6_enable_0=1"])
+def test_ports_that_get_their_address_otherwise_are_in_use_too(setting: str) -> None:
+    readings = dict.fromkeys(range(2), UNCONFIGURED)
+    conf = seen(read_hccn_conf(Answer("cat /etc/hccn.conf", setting.encode() + b"\n", at=NOW)))
+    sight = node_sight(readings, conf)
+    assert judge(0, "a2", table(A2), UNCONFIGURED, sight, now=NOW).verdict is Verdict.FAILED
+
+
+def test_on_a3_npus_that_were_never_cabled_are_well_beside_those_that_are() -> None:
+    assert verdict(UNCONFIGURED).verdict is Verdict.HEALTHY
+    assert verdict(replace(UNCONFIGURED, ip=ip("10.0.0.7"))).verdict is Verdict.FAILED
+    assert verdict(UNCONFIGURED, platform="a2").verdict is Verdict.FAILED, "that has no other plane"
+    readings = dict.fromkeys(range(1, 16), GOOD) | {0: UNCONFIGURED}
+    conf = seen(read_hccn_conf(Answer("cat /etc/hccn.conf", b"address_0=10.0.0.2\n", at=NOW)))
+    written = judge(0, "a3", table(), UNCONFIGURED, node_sight(readings, conf), now=NOW)
+    assert written.verdict is Verdict.FAILED
 
 
 @pytest.mark.parametrize(

@@ -131,6 +131,19 @@ def test_counters_that_were_high_before_we_looked_and_those_of_a_reset_device_sa
     assert "+3" in only(verdict(again)).summary
 
 
+def test_what_grew_while_nobody_could_ask_is_not_told_as_of_the_last_half_hour() -> None:
+    grown = heard((Query.STAT, STAT.format(3, 1), NOW - 9000), (Query.STAT, STAT.format(15, 1), NOW - 20))
+    assert verdict(grown).verdict is Verdict.HEALTHY
+    again = heard((Query.STAT, STAT.format(16, 1), NOW - 5), base=grown)
+    assert "mac_rx_fcs_err_pkt_num +1 in" in only(verdict(again)).summary
+
+
+def test_packets_for_a_connection_that_its_rank_has_left_are_no_damage() -> None:
+    ended = "packet statistics:\nroce_qp_status_err_num:{}\n"
+    stopped = heard((Query.STAT, ended.format(0), NOW - 200), (Query.STAT, ended.format(40), NOW - 20))
+    assert verdict(stopped).verdict is Verdict.HEALTHY
+
+
 # ------------------------------------------------------------------------------------ memory and lanes
 
 ECC = """NPU ID : 0
@@ -276,6 +289,14 @@ def test_two_npus_on_one_switch_port_are_both_told() -> None:
     assert set(sight.lldp) == {0, 1}
     result = judge(1, "a3", table(), second, replace(sight, roce=node_sight({0: GOOD}).roce), now=NOW)
     assert only(result).summary == "hears switch port 400GE1/1/5:1, and so does NPU 0"
+
+
+def test_a_port_that_fell_silent_and_switches_without_a_name_share_nothing() -> None:
+    first, second = heard(lldp("400GE1/1/5:1")), heard(lldp("400GE1/1/5:1"))
+    silent = second.then(Query.LLDP, read_answer(Query.LLDP, said("", command="hccn_tool -i 1 -lldp -g", at=NOW)))
+    assert not node_sight({0: first, 1: silent}).lldp, "its cable may be the one that was moved"
+    unnamed = heard((Query.LLDP, "Port ID TLV\n\tIfname: 400GE1/1/5:1\nEnd of LLDPDU TLV\n", NOW))
+    assert not node_sight({0: unnamed, 1: unnamed}).lldp, "two switches may have a port of that name"
 
 
 def spod(device: int, *, server: int = 40, sdid_server: int = 40) -> NpuReadings:

@@ -290,7 +290,14 @@ class NpuMonitor:
             self._refresh_when_due()
 
     def _try_again(self, target: Target, query: Query, failure: Failure | None) -> bool:
-        """Return whether a busy tool is tried again, with growing pauses, before anything is said about it."""
+        """Return whether a tool is tried again before anything is said about it.
+
+        One that is busy, with growing pauses; one that was too late once while its last value is fresh: a node
+        that loads a model has no time for tools, and its NPUs are not unknown for that.
+        """
+        if failure is Failure.TIMEOUT and not target.breaker.suspect and self._book.answered(target.device, query):
+            target.ask(query, self._clock.monotonic())
+            return True
         if failure is not Failure.BUSY:
             target.busy[query] = 0
             return False

@@ -83,6 +83,14 @@ class NpuBook:
         """Return what an answer says, without keeping it."""
         return read_table(answer) if query is Query.TABLE else read_answer(query, answer)
 
+    def answered(self, device: int | None, query: Query) -> bool:
+        """Return whether the last answer to a query was a value."""
+        if device is None:
+            observed: Observed[Any] = self._table
+        else:
+            observed = self._devices[device].readings.of(query)
+        return observed.good is not None and observed.latest is observed.good
+
     def take(self, device: int | None, query: Query, reading: Reading[Any]) -> tuple[int, ...]:
         """Keep what was read of one NPU, or of the node (device None); return NPUs that were not known before."""
         if device is None:

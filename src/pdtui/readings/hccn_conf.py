@@ -43,6 +43,13 @@ class HccnConf:
         """Return a setting of an NPU, empty when the file does not set it."""
         return self.devices.get(device, {}).get(key, "")
 
+    def plans_address(self, device: int) -> bool:
+        """Return whether an NPU is to get a RoCE address at boot: one of its own, by IPv6, or by DHCP."""
+        by_dhcp = (self.value(device, key) for key in ("udhcpc_enable", "udhcpc_ipv6_enable"))
+        return any(self.value(device, key) for key in ("address", "IPv6address", "bond_address")) or any(
+            value not in ("", "0") for value in by_dhcp
+        )
+
     def line(self, device: int, key: str) -> int:
         """Return the line of a setting, 0 when the file does not set it."""
         return self.lines.get(f"{key}_{device}", 0)

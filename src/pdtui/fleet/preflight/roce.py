@@ -13,6 +13,7 @@ from pdtui.readings.assess import Assessment
 from pdtui.readings.commands import Query
 from pdtui.readings.hccn import Link
 from pdtui.readings.judge import NpuReadings, Observed, RocePlane, roce_plane
+from pdtui.readings.judge.roce import unused
 
 Interface = ipaddress.IPv4Interface
 
@@ -24,14 +25,21 @@ CONF = "hccn-conf-host"
 
 def plane_of(view: NodeView) -> RocePlane:
     """Return what the NPUs of a node together say of its RoCE plane; needs `LINK`, `IP` and `CONF`."""
-    readings = {}
-    for device in view.devices:
-        link: Observed[Any] = Observed()
-        address: Observed[Any] = Observed()
-        readings[device] = NpuReadings(
-            link=link.then(view.read(Query.LINK, device)), ip=address.then(view.read(Query.IP, device))
-        )
-    return roce_plane(readings, view.read(CONF).value)
+    return roce_plane({device: _readings(view, device) for device in view.devices}, view.read(CONF).value)
+
+
+def _readings(view: NodeView, device: int) -> NpuReadings:
+    link: Observed[Any] = Observed()
+    address: Observed[Any] = Observed()
+    return NpuReadings(link=link.then(view.read(Query.LINK, device)), ip=address.then(view.read(Query.IP, device)))
+
+
+def is_unused(view: NodeView, device: int) -> bool:
+    """Return whether the RoCE port of an NPU is not in use though others of its node are; only on A3."""
+    return view.platform == "a3" and unused(device, _readings(view, device), view.read(CONF).value)
+
+
+UNUSED = Finding(Outcome.NA, "the port is not in use: no link, no address, none in hccn.conf")
 
 
 def interface_of(view: NodeView, device: int) -> Interface | None:

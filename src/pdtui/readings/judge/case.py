@@ -93,10 +93,13 @@ class Case:
         return good.value
 
     def grown(self, observed: Observed[T], window: float) -> dict[str, int]:
-        """Return how much each counter of a device grew inside a window, in seconds before now."""
+        """Return how much each counter of a device grew inside a window, in seconds before now.
+
+        What grew while nobody could ask for longer than the window may be as old as that: it is not counted.
+        """
         found: dict[str, int] = {}
         for step in observed.steps:
-            if self.now - step.at <= window:
+            if self.now - step.at <= window and step.at - step.since <= window:
                 self._ends.append(step.at + window)
                 for name, amount in step.amounts.items():
                     found[name] = found.get(name, 0) + amount

@@ -11,7 +11,9 @@ from pdtui.readings.npu_smi_blocks import Card
 from pdtui.readings.npu_smi_identity import Hccs
 from pdtui.readings.npu_smi_values import BitErrors, Ecc
 
-_BAD = re.compile(r"mac_[rt]x_bad_pkt_num|mac_rx_fcs_err_pkt_num|roce_\w*err_(?:pkt_)?num|roce_new_pkt_rty_num")
+_BAD = re.compile(
+    r"mac_[rt]x_bad_pkt_num|mac_rx_fcs_err_pkt_num|roce_(?:[rt]x|verification)_err_(?:pkt_)?num|roce_new_pkt_rty_num"
+)
 """Counters of `-stat` whose growth is damage or loss; pauses and congestion marks are traffic."""
 
 
@@ -21,6 +23,8 @@ class Step:
 
     at: float
     """When the later one was given."""
+    since: float
+    """When the earlier one was given."""
     amounts: Mapping[str, int]
 
 

@@ -37,7 +37,7 @@ class Observed(Generic[T]):
         grown = growth(self.good.value, reading.value) if self.good is not None else {}
         steps = () if grown is None else self.steps
         if grown:
-            steps = (*steps, Step(reading.at, grown))[-_STEPS:]
+            steps = (*steps, Step(reading.at, self.good.at if self.good else reading.at, grown))[-_STEPS:]
         return Observed(reading, reading, self.good, steps)
 
     @property
@@ -87,9 +87,13 @@ class NpuReadings:
     def then(self, query: Query, reading: Reading[Any]) -> NpuReadings:
         """Return the readings with one more. Raises KeyError for a query that is not judged."""
         name, _ = _READERS[query]
-        observed: Observed[Any] = getattr(self, name)
-        changes: dict[str, Any] = {name: observed.then(reading)}
+        changes: dict[str, Any] = {name: self.of(query).then(reading)}
         return replace(self, **changes)
+
+    def of(self, query: Query) -> Observed[Any]:
+        """Return what is known of one query. Raises KeyError for a query that is not judged."""
+        observed: Observed[Any] = getattr(self, _READERS[query][0])
+        return observed
 
     @property
     def late(self) -> Reading[Any] | None:

@@ -34,7 +34,7 @@ def roce_plane(readings: Mapping[int, NpuReadings], conf: HccnConf | None = None
     values = list(readings.values())
     any_up = any(r.link.value == Link("UP") for r in values)
     addressed = any(r.ip.value is not None and not absent(r.ip) for r in values)
-    written = conf is not None and any(conf.value(device, "address") for device in readings)
+    written = conf is not None and any(conf.plans_address(device) for device in readings)
     if any_up or addressed or written:
         return RocePlane(True, any_up, addressed)
     asked = bool(values) and all(r.ip.latest is not None for r in values)
@@ -103,8 +103,9 @@ def _lldp(readings: Mapping[int, NpuReadings]) -> dict[int, str]:
     ports: dict[tuple[str, str], list[int]] = {}
     for device, r in readings.items():
         heard = r.lldp.value
-        if heard is not None and heard.interface:
-            switch = heard.chassis or heard.management or heard.system
+        if heard is None or not heard.interface or r.lldp.latest is not r.lldp.good:
+            continue  # What was heard before it went silent may be the port that another cable is in by now.
+        if switch := heard.chassis or heard.management or heard.system:
             ports.setdefault((switch, heard.interface), []).append(device)
     found = {}
     for (_, interface), devices in ports.items():

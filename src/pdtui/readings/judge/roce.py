@@ -19,6 +19,7 @@ from pdtui.readings.assess.network import (
 )
 from pdtui.readings.hccn.counters import LinkStat
 from pdtui.readings.hccn.network import Link, NetDetect
+from pdtui.readings.hccn_conf import HccnConf
 from pdtui.readings.judge.case import Case
 from pdtui.readings.judge.history import NpuReadings, absent
 from pdtui.readings.judge.node import NodeSight, RocePlane
@@ -42,7 +43,9 @@ def link_in_plane(link: Link, platform: Platform, plane: RocePlane, place: Place
 def judge_roce(case: Case, readings: NpuReadings, node: NodeSight) -> None:
     """Judge the plane; one that is configured on no NPU counts for nothing."""
     plane = node.roce
-    if plane.deployed is False or (case.platform == "a3" and absent(readings.link)):
+    if plane.deployed is False or (
+        case.platform == "a3" and (absent(readings.link) or unused(case.device, readings, node.conf.value))
+    ):
         return
     link = case.current("link", readings.link, case.ages.network)
     if link is not None:
@@ -55,6 +58,15 @@ def judge_roce(case: Case, readings: NpuReadings, node: NodeSight) -> None:
         _judge_address(case, readings, node)
     if case.device in node.lldp and case.known(readings.lldp) is not None:
         case.find("lldp-shared-port", node.lldp[case.device], readings.lldp.good)
+
+
+def unused(device: int, readings: NpuReadings, conf: HccnConf | None) -> bool:
+    """Return whether a dark port was never meant to be used: it has no address, and none is written for it.
+
+    On A3 some NPUs of a node may be cabled and others not, while HCCS joins them all.
+    """
+    dark = readings.link.value is not None and readings.link.value.status == "DOWN"
+    return dark and absent(readings.ip) and not (conf is not None and conf.plans_address(device))
 
 
 def _judge_net_health(case: Case, readings: NpuReadings, *, up: bool) -> None:

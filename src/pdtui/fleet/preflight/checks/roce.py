@@ -11,10 +11,12 @@ from pdtui.fleet.preflight.roce import (
     CONF,
     LINK_DOWN,
     NOT_DEPLOYED,
+    UNUSED,
     Interface,
     interface_of,
     interfaces_of,
     is_down,
+    is_unused,
     of_assessment,
     plane_of,
     without_answer,
@@ -51,7 +53,9 @@ def link(view: NodeView) -> Iterable[Result]:
         return
     yield from view.per_device(
         Query.LINK,
-        lambda _, value: of_assessment(link_in_plane(value, view.platform, plane, _ANY)),
+        lambda device, value: (
+            UNUSED if is_unused(view, device) else of_assessment(link_in_plane(value, view.platform, plane, _ANY))
+        ),
         without=lambda _, reading: without_answer(reading),
     )
 
@@ -69,6 +73,8 @@ def net_health(view: NodeView) -> Iterable[Result]:
         return
 
     def judge(device: int, value: NetHealth) -> Finding:
+        if is_unused(view, device):
+            return UNUSED
         if is_down(view, device):
             return LINK_DOWN
         probed = view.read(Query.NETDETECT, device).value
