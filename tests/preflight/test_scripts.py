@@ -319,6 +319,15 @@ def test_thousands_of_ports_take_no_longer_than_one() -> None:
     assert set(found.value.ports.values()) <= {"open", "refused"}
 
 
+def test_a_low_limit_of_open_files_makes_no_port_look_out_of_reach() -> None:
+    few = lambda: resource.setrlimit(resource.RLIMIT_NOFILE, (64, 64))  # noqa: E731 - for the child alone
+    hosts = {"127.0.0.1": list(range(1, 200))}
+    answer = run("reach_script", {"hosts": hosts, "seconds": 3.5}, preexec_fn=few)
+    (found,) = read_reach(answer, [Way("x", "127.0.0.1", dict.fromkeys(range(1, 200), "KV"))])
+    assert found.value is not None
+    assert set(found.value.ports.values()) <= {"open", "refused"}
+
+
 @pytest.mark.parametrize(
     "answer",
     [

@@ -13,6 +13,7 @@ few hundred at a time; what is open is closed again without a word. The answer:
 import errno
 import json
 import os
+import resource
 import select
 import socket
 import sys
@@ -21,6 +22,7 @@ import time
 
 MARK = "PDTUI-REACH "
 AT_ONCE = 400
+SPARE = 40  # files that are open besides
 WORDS = {
     0: "open",
     errno.ECONNREFUSED: "refused",
@@ -63,12 +65,18 @@ def source(family, address):
         return ""
 
 
+def at_once():
+    """Return how many connections may be out: a limit of open files must not look like a port out of reach."""
+    soft = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+    return AT_ONCE if soft == resource.RLIM_INFINITY else min(AT_ONCE, max(8, soft - SPARE))
+
+
 def try_all(targets, seconds):
     """Connect to all (key, family, address, port) and yield (key, port, word)."""
     waiting, out = list(reversed(targets)), {}
-    poll = select.poll()
+    poll, most = select.poll(), at_once()
     while waiting or out:
-        while waiting and len(out) < AT_ONCE:
+        while waiting and len(out) < most:
             key, family, address, port = waiting.pop()
             try:
                 plain = socket.socket(family, socket.SOCK_STREAM)

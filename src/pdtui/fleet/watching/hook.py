@@ -119,7 +119,12 @@ class Hook:
     async def _ended(self, data: bytes, heard: bytearray) -> tuple[Result, str]:
         """Run it once; returns how it ended, with words. Raises `OSError` when it does not start."""
         stdin, give = os.pipe()
-        listen, stderr = os.pipe()
+        try:
+            listen, stderr = os.pipe()
+        except OSError:  # No more files: these two must not be missing next time.
+            os.close(stdin)
+            os.close(give)
+            raise
         loop = asyncio.get_running_loop()
         try:
             os.write(give, data)
