@@ -135,3 +135,4 @@ def test_the_checks_can_be_listed(tmp_path: Path) -> None:
     lines = invoke(str(write_file(tmp_path)), "--list").splitlines()
     assert lines[0].split() == ["ssh", "SSH", "reaches", "the", "node"]
     assert len(lines) > 30
+    assert invoke("--list").splitlines() == lines

@@ -202,6 +202,11 @@ def test_an_old_report_is_as_foreign_as_any_text(tmp_path: Path) -> None:
     assert not any(char in line for line in lines for char in "\x1b\x07\n")
 
 
+def _with_clock(outcome: Outcome, seconds: str) -> PreflightReport:
+    clock = Result("clock", "cluster", outcome, f"3 nodes within {seconds} s")
+    return replace(REPORT, checks=(*REPORT.checks, "clock"), results=(*REPORT.results, clock))
+
+
 def test_two_runs_are_compared() -> None:
     mended = tuple(
         replace(one, outcome=Outcome.PASS, summary="root, Python 3.9", remedy="")
@@ -226,6 +231,8 @@ def test_two_runs_are_compared() -> None:
     assert not found.only_old
     assert "  worse: link node1/3: pass -> fail: link DOWN" in list(comparison_of(found))
     assert not compare(REPORT, REPORT, "old.json")
+    assert not compare(_with_clock(Outcome.PASS, "0.14"), _with_clock(Outcome.PASS, "0.22"), "old.json")
+    assert compare(_with_clock(Outcome.FAIL, "31.0"), _with_clock(Outcome.FAIL, "99.0"), "old.json").changed
     assert "  nothing has changed" in list(comparison_of(compare(REPORT, REPORT, "old.json")))
 
 

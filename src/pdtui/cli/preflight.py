@@ -31,11 +31,22 @@ from pdtui.topology.load import load_checked
 from pdtui.topology.planner import make_plan
 
 
+def _list(context: click.Context, _: click.Parameter, wanted: bool) -> None:
+    """Print the checks and end, before a FILE is asked for."""
+    if wanted and not context.resilient_parsing:
+        load()
+        for one in chosen(()):
+            click.echo(f"{one.id:20} {one.title}")
+        context.exit()
+
+
 @click.command("preflight")
 @options.file
 @click.argument("targets", nargs=-1, metavar="[TARGET...]")
 @click.option("--only", metavar="CHECK[,CHECK...]", default="", help="Only these checks; `--list` names them.")
-@click.option("--list", "list_checks", is_flag=True, help="Print the checks and end.")
+@click.option(
+    "--list", is_flag=True, is_eager=True, expose_value=False, callback=_list, help="Print the checks and end."
+)
 @click.option(
     "--pings",
     type=click.Choice(["auto", "force", "full", "off"]),
@@ -66,7 +77,6 @@ def command(
     file: Path,
     targets: tuple[str, ...],
     only: str,
-    list_checks: bool,
     pings: Pings,
     every: bool,
     report_path: Path | None,
@@ -80,10 +90,6 @@ def command(
     Exit status: 1 when a check failed or could not be answered.
     """
     load()
-    if list_checks:
-        for one in chosen(()):
-            click.echo(f"{one.id:20} {one.title}")
-        return 0
     request = PreflightRequest(targets, tuple(word.strip() for word in only.split(",") if word.strip()), pings)
     chosen(request.only)
     old = read_report(compare_path) if compare_path is not None else None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 
@@ -12,6 +13,8 @@ from pdtui.fleet.preflight.report import PreflightReport
 _GOOD = (Outcome.PASS, Outcome.NA)
 _OPEN = (Outcome.UNKNOWN, Outcome.NOT_RUN)
 """Outcomes that do not say how it is: what was bad before is not mended by them."""
+_SECONDS = re.compile(r"\d+(?:\.\d+)? m?s\b")
+"""How long something took, which is never the same twice."""
 _SEVERITY = {
     Outcome.FAIL: 4,
     Outcome.UNKNOWN: 3,
@@ -93,7 +96,7 @@ def compare(old: PreflightReport, new: PreflightReport, old_name: str) -> Compar
             worse.append(words)
         elif step < 0:
             mended.append(words)
-        elif earlier is not None and earlier.summary != result.summary:
+        elif earlier is not None and _says_other(earlier, result):
             changed.setdefault(place, []).append(
                 f"{result.check} {result.subject}: {earlier.summary} -> {result.summary}"
             )
@@ -113,6 +116,13 @@ def compare(old: PreflightReport, new: PreflightReport, old_name: str) -> Compar
         _only(old, new),
         _only(new, old),
     )
+
+
+def _says_other(old: Result, new: Result) -> bool:
+    """Whether two results of one outcome differ in more than seconds that are good in both."""
+    if new.outcome in _GOOD:
+        return _SECONDS.sub("", old.summary) != _SECONDS.sub("", new.summary)
+    return old.summary != new.summary
 
 
 def _by_key(report: PreflightReport) -> Mapping[tuple[str, str], Result]:
