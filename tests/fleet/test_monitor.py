@@ -271,6 +271,17 @@ async def test_a_lost_node_keeps_its_values_until_they_are_too_old_then_they_are
         assert bench.board.verdicts() == {Verdict.HEALTHY: bench.tools.devices}
 
 
+@pytest.mark.parametrize("seconds", [7200.0, -7200.0])
+@virtual
+async def test_when_the_clock_here_is_set_all_is_asked_again_at_once(seconds: float) -> None:
+    async with running() as bench:
+        await bench.later(100)
+        bench.clock.jumped = seconds
+        await bench.later(5)
+        assert bench.board.verdicts() == {Verdict.HEALTHY: bench.tools.devices}
+        assert all(abs(bench.clock.wall() - (npu.observed_at or 0.0)) < 60 for npu in bench.board.npus)
+
+
 @virtual
 async def test_a_chip_that_drops_off_the_bus_has_failed() -> None:
     async with running() as bench:

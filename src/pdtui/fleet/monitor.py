@@ -32,6 +32,9 @@ _GAP = 0.1
 _PAUSE = 1.0
 """Shortest time in seconds between two turns of one device, whatever was answered."""
 
+_SET = 10.0
+"""Seconds by which the time of day must jump here for all to be asked again: it was set, or this machine slept."""
+
 _TICK = 2.0
 """Longest pause in seconds: values age and connections come back without anybody saying so."""
 
@@ -83,6 +86,7 @@ class NpuMonitor:
         self._dirty = False
         self._refreshed = -_TICK
         self._conf_due = 0.0
+        self._set_apart = self._apart()
         self._hung: set[int] = set()
         if Query.TABLE in QUERIES[self._platform]:
             self._targets[None] = self._target(None, (Query.TABLE,))
@@ -177,8 +181,9 @@ class NpuMonitor:
     def _begin(self, *, fresh: bool = False) -> None:
         """Start a task for each target that has something due and is not being asked."""
         agent, now = self._link.host_agent, self._clock.monotonic()
-        if agent is not self._agent:
-            self._agent = agent
+        was_set = abs(self._apart() - self._set_apart) > _SET  # What is known seems older, or newer, than it is.
+        if agent is not self._agent or was_set:
+            self._agent, self._set_apart = agent, self._apart()
             self._conf_due = now + _PAUSE
             for target in self._targets.values():
                 target.due = {query: now + self._pace.first(query, self._random) for query in target.due}
@@ -194,6 +199,10 @@ class NpuMonitor:
         if now >= self._conf_due and MONITORED[self._platform]:
             self._conf_due = now + self._pace.slow
             self._start(self._read_conf(agent))
+
+    def _apart(self) -> float:
+        """Return what the time of day is ahead of the clock that nobody sets."""
+        return self._clock.wall() - self._clock.monotonic()
 
     def _start(self, work: Coroutine[object, object, None]) -> None:
         task = asyncio.create_task(work)

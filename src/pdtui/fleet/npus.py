@@ -204,8 +204,8 @@ def _sentence(tool: str, words: str, failure: Failure) -> str:
 
 
 def _as_before(old: NpuStatus, new: NpuStatus) -> bool:
-    """Return whether an NPU may keep its object: equal but for times, and those not much newer."""
-    if (new.observed_at or 0.0) - (old.observed_at or 0.0) > _KEEP or len(old.reasons) != len(new.reasons):
+    """Return whether an NPU may keep its object: equal but for times, and those not much apart."""
+    if abs((new.observed_at or 0.0) - (old.observed_at or 0.0)) > _KEEP or len(old.reasons) != len(new.reasons):
         return False
     reasons = tuple(
         replace(mine, observed_at=theirs.observed_at)
