@@ -266,3 +266,15 @@ def test_without_certificates_hccn_conf_tells_the_switch() -> None:
     assert nodes.bad("tls")["node1/4"][0] is FAIL
     nodes.edit("node1", lambda text: text.replace("tls_enable_4=1\n", ""))
     assert nodes.bad("tls")["node1/4"][0] is UNKNOWN
+
+
+def test_servers_that_all_come_without_certificates_are_warned_of_once() -> None:
+    nodes = Gathered()
+    for name in nodes.topology.nodes:
+        nodes.every(name, Query.TLS, stderr="No certificate found, please set certs firstly!", status=14)
+        nodes.edit(name, lambda text: "\n".join(line for line in text.split("\n") if "tls_enable" not in line))
+    (result,) = nodes.run("tls")
+    assert (result.subject, result.outcome) == ("cluster", WARN)
+    assert "none of 16 NPUs has certificates" in result.summary
+    nodes.say("node2", Query.TLS, 3, tls(3))
+    assert nodes.bad("tls")["node1"][0] is UNKNOWN

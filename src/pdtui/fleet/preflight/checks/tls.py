@@ -43,6 +43,12 @@ def tls(survey: Survey) -> Iterable[Result]:
     """One value of the switch on every NPU of every node, and no expired certificate where it is on."""
     switches = {(view.name, device): _switch(view, device) for view in survey.views for device in view.devices}
     counts = Counter(switch.on for switch in switches.values() if switch is not None)
+    readings = [view.read(Query.TLS, device) for view in survey.views for device in view.devices]
+    if not counts and len(readings) > 1 and all(one.failure is Failure.NOT_CONFIGURED for one in readings):
+        # Alike everywhere, as servers come: nothing that could be mixed is seen, and nobody's is known to be odd.
+        words = f"none of {len(readings)} NPUs has certificates, so no switch is shown that could differ"
+        yield survey.warned(words, *readings, remedy=_UNSET)
+        return
     usual = counts.most_common(1)[0][0] if counts else False
     for view in survey.views:
         found = []
