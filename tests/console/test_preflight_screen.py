@@ -316,6 +316,14 @@ async def test_a_result_is_acknowledged_with_a_reason_and_taken_back() -> None:
         assert fleet.acknowledged[-1] == Unacknowledge("node2/9:link")
 
 
+async def test_for_how_long_is_seen_on_a_small_screen_too() -> None:
+    async with console(fleet_with(LINK), size=(60, 20)) as screen:
+        await ran(screen)
+        await screen.press("a", "down", "down")
+        await screen.pilot.pause()
+        assert f"{screen.app.look.glyphs.cursor} until it is taken back" in screen.text
+
+
 async def test_what_is_the_same_on_many_nodes_is_one_finding_and_acknowledged_as_one() -> None:
     same = [Result("cann", node, Outcome.FAIL, "no CANN where ranks start", "install it") for node in NODES]
     fleet = fleet_with(*same, LINK)

@@ -53,15 +53,15 @@ class AcknowledgeScreen(Dialog[Acknowledge]):
             reason.focus()
 
     def rows(self) -> Sequence[Row]:
-        """What is known, what follows, until when."""
-        rows = [BLANK, Row(head(self._finding), self._finding.style), BLANK, Row(S.acknowledge_what, "dim"), BLANK]
+        """What is known, until when, what follows: on a small screen the last of these is cut."""
+        rows = [BLANK, Row(head(self._finding), self._finding.style), BLANK]
         for number, seconds in enumerate(FOR_HOW_LONG):
             here = number == self._chosen
             text = S.for_how_long[number].format(until=day_and_time(self._now + seconds))
             sign = self.look.glyphs.cursor if here else " "
             label = S.for_how_long_label if number == 0 else " "
             rows.append(Row(f"{sign} {text}", "title_focused" if here else "dim", label, label_width=10))
-        return [*rows, BLANK]
+        return [*rows, BLANK, Row(S.acknowledge_what, "dim"), BLANK]
 
     def questions(self) -> ComposeResult:
         """The reason."""
