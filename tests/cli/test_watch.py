@@ -14,8 +14,11 @@ from urllib.request import urlopen
 import pytest
 
 from pdtui.cli.root import main
+from pdtui.cli.watch import as_summary
+from pdtui.fleet.snapshot import Diagnosis, RankState
 from pdtui.sim.simulation import Simulation
 from tests.fleet.test_over_ssh import Rack
+from tests.support.fake_fleet import FakeFleet, with_rank
 from tests.support.waiting import eventually
 
 FILE = """
@@ -68,6 +71,16 @@ async def heard_of(told: Told, **wanted: object) -> Mapping[str, Any]:
         return [one for one in told if all(one.get(key) == value for key, value in wanted.items())]
 
     return (await eventually(found, within=60, what=str(wanted)))[0]
+
+
+def test_the_state_at_the_start_names_no_rank_that_another_one_took_with_it() -> None:
+    died = FakeFleet.healthy().snapshot
+    for rank in ("decode/8", "decode/9", "decode/10"):
+        why = Diagnosis("link" if rank == "decode/9" else "lost its group", first_cause="decode/9")
+        died = with_rank(died, rank, state=RankState.FAILED, diagnosis=why)
+    line = as_summary(died)
+    assert "3 wrong (decode/9 failed" in line
+    assert line.endswith("link, and 2 more)")
 
 
 @pytest.mark.slow

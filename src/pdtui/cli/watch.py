@@ -174,16 +174,26 @@ def as_summary(snapshot: Snapshot) -> str:
         f"{snapshot.cluster} {serving.word}",
         f"P {serving.prefill_ready}/{serving.prefill_total} D {serving.decode_ready}/{serving.decode_total}",
         f"{here}/{len(nodes)} nodes",
-        _wrong(told),
+        _wrong(told, _taken_along(snapshot)),
         f"{len(found) - len(told)} acknowledged" if len(found) > len(told) else "",
     ]
     return f"{when}  watching: {', '.join(filter(None, parts))}"
 
 
-def _wrong(told: list[Trouble]) -> str:
+def _taken_along(snapshot: Snapshot) -> frozenset[str]:
+    """Return the ranks that another one took with it: naming that one is enough."""
+    return frozenset(
+        rank.id
+        for rank in snapshot.ranks
+        if rank.diagnosis is not None and rank.diagnosis.first_cause not in ("", rank.id)
+    )
+
+
+def _wrong(told: list[Trouble], taken: frozenset[str]) -> str:
     if not told:
         return "nothing wrong"
     order = ("error", "warning", "info")
-    first = sorted(told, key=lambda one: order.index(one.severity))[:SHOWN]
-    more = f", and {len(told) - SHOWN} more" if len(told) > SHOWN else ""
+    roots = [one for one in told if not (one.kind == "rank" and one.subject in taken)] or told
+    first = sorted(roots, key=lambda one: order.index(one.severity))[:SHOWN]
+    more = f", and {len(told) - len(first)} more" if len(told) > len(first) else ""
     return f"{len(told)} wrong ({'; '.join(f'{one.subject} {redacted_text(one.summary)}' for one in first)}{more})"
