@@ -301,6 +301,15 @@ async def test_a_question_in_the_moment_of_leaving_does_not_make_the_end_a_failu
     assert screen.app.crash_line == ""
 
 
+async def test_the_keys_that_freeze_and_free_a_terminal_end_nothing() -> None:
+    async with console(FakeFleet.healthy()) as screen:
+        await screen.press("ctrl+s", "ctrl+q")
+        await screen.press("p", "ctrl+s", "ctrl+q")
+        await screen.pilot.pause()
+        assert screen.app.is_running
+        assert "No preflight has run" in screen.text
+
+
 async def test_quitting_asks_nothing_when_nothing_runs() -> None:
     async with console(FakeFleet.healthy()) as screen:
         await screen.press("q")

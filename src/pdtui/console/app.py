@@ -51,8 +51,12 @@ class Options:
     """Seconds between two paintings; None decides by `slow`."""
 
 
-class ConsoleApp(App[int]):
-    """A view of one fleet."""
+class ConsoleApp(App[int], inherit_bindings=False):
+    """A view of one fleet.
+
+    Textual's own keys are left out: its ctrl+q, with which hands free a terminal after ctrl+s, ends a program
+    without a question.
+    """
 
     CSS_PATH = "console.tcss"
     TITLE = "pdtui"
