@@ -60,6 +60,19 @@ class Terminal:
         return process.returncode, out.decode(), err.decode()
 
 
+async def acknowledge(file: Path, home: Path, key: str, reason: str) -> None:
+    """Acknowledge a finding as an operator would."""
+    words = ("-m", "pdtui", "ack", str(file), key, "--reason", reason)
+    process = await asyncio.create_subprocess_exec(
+        sys.executable,
+        *words,
+        env={**os.environ, "XDG_STATE_HOME": str(home)},
+        stdout=asyncio.subprocess.DEVNULL,
+        stderr=asyncio.subprocess.DEVNULL,
+    )
+    assert await asyncio.wait_for(process.wait(), 60) == 0
+
+
 @pytest.mark.slow
 @pytest.mark.xdist_group("preflight-over-ssh")
 async def test_it_reports_compares_and_leaves_nothing_behind(tmp_path: Path) -> None:
@@ -87,6 +100,12 @@ async def test_it_reports_compares_and_leaves_nothing_behind(tmp_path: Path) -> 
         assert "| link | **FAIL** |" in report.read_text()
         assert "report written" in err
 
+        await acknowledge(simulation.topology_path, tmp_path / "home", "node2/1:link", "cable is ordered")
+        status, out, err = await terminal.run("@node2", "--only", "ssh,link")
+        assert status == 0, out + err
+        assert "acknowledged by" in out
+        assert "cable is ordered" in out
+
         status, out, err = await terminal.run("--only", "ssh", "--report", "/dev/full")
         assert status == 2
         assert "No space left" in err
@@ -109,7 +128,9 @@ async def test_it_reports_compares_and_leaves_nothing_behind(tmp_path: Path) -> 
         assert "stopped before its end" in report.read_text()
         await eventually(lambda: not carrying("hccn_tool", str(simulation.node("node2").folder)))
     journal = (tmp_path / "home" / "pdtui" / "pair" / "journal.jsonl").read_text().splitlines()
-    assert [json.loads(line)["state"] for line in journal] == ["done", "done", "done", "stopped"]
+    assert [entry["state"] for entry in map(json.loads, journal) if entry["event"] == "preflight"] == [
+        "done"
+    ] * 4 + ["stopped"]
 
 
 def invoke(*words: str) -> str:

@@ -16,6 +16,7 @@ from pdtui.fleet.preflight.markdown import markdown_of
 from pdtui.fleet.preflight.outcome import Evidence, Outcome, Result
 from pdtui.fleet.preflight.report import PingCell, PreflightReport, hidden, read_report
 from pdtui.fleet.preflight.text import comparison_of, text_of
+from pdtui.fleet.snapshot import Acknowledgement
 
 load()
 
@@ -73,6 +74,7 @@ def test_the_shape_of_json_is_an_interface() -> None:
         "evidence": [{"command": DOWN.command, "raw": DOWN.raw, "at": DOWN.at}],
         "because": "",
         "by_choice": False,
+        "known": "",
     }
     assert found["pings"] == [
         {
@@ -185,6 +187,22 @@ def test_what_a_node_said_does_not_look_like_another_result() -> None:
     written = markdown_of(report).split("\n")
     assert written.count("## Failed") == written.count("## Checks") == 1
     assert not any(line.startswith("~~~") for line in written)
+
+
+def test_what_is_acknowledged_is_shown_apart_and_spoils_no_exit_status() -> None:
+    down = Result("link", "node2/9", Outcome.FAIL, "link DOWN", "look at the cable")
+    hot = Result("npu-health", "node2/3", Outcome.FAIL, "Alarm")
+    ack = Acknowledgement("node2/*:link", "cable is ordered", "ann@desk", 0.0, 9e9)
+    report = replace(REPORT, results=(down, Result("ssh", "node2", Outcome.PASS, ""))).with_known((ack,))
+    assert report.good()
+    text = "\n".join(text_of(report))
+    assert "FAILED" not in text
+    assert "ACKNOWLEDGED: no longer counted\n  link  node2/9: fail: link DOWN\n      acknowledged by ann" in text
+    assert "cable is ordered" in text
+    assert "cable is ordered" in markdown_of(report)
+    more = replace(REPORT, results=(down, hot)).with_known((ack,))
+    assert not more.good()
+    assert "npu-health  node2/3: Alarm" in "\n".join(text_of(more))
 
 
 def test_an_old_report_is_as_foreign_as_any_text(tmp_path: Path) -> None:

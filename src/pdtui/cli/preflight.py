@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Sequence
 from pathlib import Path
 
 import click
@@ -14,6 +14,7 @@ from pdtui.cli.output import print_json
 from pdtui.cli.preflight_progress import Narrator
 from pdtui.clock import SystemClock
 from pdtui.errors import FileError, UsageError
+from pdtui.fleet.acknowledging import acknowledged
 from pdtui.fleet.fleet import Fleet
 from pdtui.fleet.journal import Journal, default_dir
 from pdtui.fleet.polling import closing
@@ -26,6 +27,7 @@ from pdtui.fleet.preflight.markdown import markdown_of
 from pdtui.fleet.preflight.report import PreflightReport, read_report
 from pdtui.fleet.preflight.request import Pings, PreflightRequest, nodes_asked
 from pdtui.fleet.preflight.text import comparison_of, text_of
+from pdtui.fleet.snapshot import Acknowledgement
 from pdtui.remote.connections import Connections
 from pdtui.topology.load import load_checked
 from pdtui.topology.planner import make_plan
@@ -87,7 +89,7 @@ def command(
     """Look over the nodes of FILE: everything that must be right before ranks start. Changes nothing on them.
 
     TARGET: decode/17, decode, @node3, role:prefill, proxy, failed, all: their nodes. Without: all nodes.
-    Exit status: 1 when a check failed or could not be answered.
+    Exit status: 1 when a check failed or could not be answered, unless that is acknowledged (pdtui ack).
     """
     load()
     request = PreflightRequest(targets, tuple(word.strip() for word in only.split(",") if word.strip()), pings)
@@ -152,7 +154,9 @@ class _Run:
         return self._report if self._report is not None and self._report.complete else status
 
     async def _on_fleet(self, fleet: Fleet) -> int:
-        return await self._follow(fleet.preflight(self._request), lambda: fleet.last_preflight)
+        status = await self._follow(fleet.preflight(self._request), lambda: fleet.last_preflight)
+        self._mark(fleet.snapshot.acknowledgements)
+        return status
 
     async def _alone(self) -> int:
         """Reach only the nodes that are asked, and ask nothing else of them."""
@@ -164,8 +168,13 @@ class _Run:
         async with Connections(topology, clock=clock, only=nodes) as connections:
             desk = PreflightDesk(topology, plan, connections.links, clock=clock, by=operator(), journal=journal)
             status = await self._follow(desk.run(self._request, nodes), lambda: desk.last)
+            self._mark(await acknowledged(connections.links, topology, plan, clock=clock, journal=journal))
         narrate_unwritten(journal.error)
         return status
+
+    def _mark(self, acknowledgements: Sequence[Acknowledgement]) -> None:
+        if self._report is not None:
+            self._report = self._report.with_known(acknowledgements)
 
     async def _follow(
         self, events: AsyncIterator[PreflightEvent], last: Callable[[], PreflightReport | None]

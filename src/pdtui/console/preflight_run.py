@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 from pdtui.fleet.preflight.events import AcrossProgress, Began, Ended, NodeEnded, NodeProgress, PreflightEvent
-from pdtui.fleet.preflight.outcome import WORST_FIRST, Outcome, Result
+from pdtui.fleet.preflight.outcome import BAD, WORST_FIRST, Outcome, Result
 from pdtui.fleet.preflight.report import PreflightReport
 from pdtui.fleet.preflight.request import PreflightRequest
 from pdtui.topology.plan import Plan
@@ -21,8 +21,6 @@ Key = tuple[str, str]
 Fate = Literal["runs", "done", "cancelled", "failed"]
 
 _RANK = {outcome: number for number, outcome in enumerate(WORST_FIRST)}
-BAD = (Outcome.FAIL, Outcome.UNKNOWN, Outcome.WARN)
-"""Outcomes that need words."""
 
 
 def worst(outcomes: Iterable[Outcome]) -> Outcome | None:

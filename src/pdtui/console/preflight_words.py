@@ -11,12 +11,12 @@ from pdtui.console.chrome import NARROW
 from pdtui.console.findings import Finding, Findings, Shown
 from pdtui.console.lines import Line
 from pdtui.console.look import Look
-from pdtui.console.preflight_run import BAD, CLUSTER, Run
+from pdtui.console.preflight_run import CLUSTER, Run
 from pdtui.console.rows import BLANK, Row
 from pdtui.console.strings import S
 from pdtui.console.timing import clock_time, duration
 from pdtui.fleet.preflight.grouping import in_short, ping_table
-from pdtui.fleet.preflight.outcome import WORST_FIRST, Outcome, Result
+from pdtui.fleet.preflight.outcome import BAD, WORST_FIRST, Outcome, Result
 from pdtui.fleet.preflight.report import PreflightReport
 from pdtui.fleet.snapshot import Snapshot
 from pdtui.topology.model import Topology

@@ -22,6 +22,8 @@ from pdtui.fleet.store import Store
 from pdtui.remote.interface import NodeAgent, NodeLink
 from pdtui.remote.messages.acks import KEPT, LONGEST, SAME, Ack, AckList
 from pdtui.text import clean_line
+from pdtui.topology.model import Topology
+from pdtui.topology.plan import Plan
 
 INTERVAL = 5.0
 """Seconds between two looks at a node."""
@@ -93,6 +95,13 @@ class AckBook:
         self._agents: dict[str, NodeAgent] = {}
         self._looked_at: dict[str, float] = {}
 
+    @property
+    def in_force(self) -> tuple[Acknowledgement, ...]:
+        """What is acknowledged now, by key."""
+        now = self._clock.wall()
+        known = [entry.ack for entry in self._entries.values() if entry.counts(now)]
+        return tuple(sorted(known, key=lambda ack: ack.key))
+
     async def run(self) -> None:
         """Let go of what ends by itself, until cancelled."""
         while True:
@@ -157,8 +166,7 @@ class AckBook:
         old = [key for key, entry in self._entries.items() if entry.ack.at < now - LONGEST]
         for key in old:
             del self._entries[key]
-        known = [entry.ack for entry in self._entries.values() if entry.counts(now)]
-        self._store.set_acknowledgements(tuple(sorted(known, key=lambda ack: ack.key)))
+        self._store.set_acknowledgements(self.in_force)
 
     async def carry_out(self, intent: Acknowledge | Unacknowledge) -> Mapping[str, str]:
         """Acknowledge a trouble, or take that back; returns nodes that do not have it yet, and why.
@@ -250,3 +258,14 @@ class AckBook:
                 await agent.journal(self._cluster, written)
         except (RemoteError, TimeoutError) as error:
             self._store.event("warning", node, f"journal not written: {error or 'no answer'}")
+
+
+async def acknowledged(
+    links: Mapping[str, NodeLink], topology: Topology, plan: Plan, *, clock: Clock, journal: Journal
+) -> tuple[Acknowledgement, ...]:
+    """Ask the nodes that are reached, once, for what is acknowledged; changes nothing there."""
+    store, name = Store(topology, plan, clock=clock), topology.name
+    book = AckBook(links, store, cluster=name, clock=clock, by="", journal=journal, read_only=True)
+    agents = {node: link.rank_agent for node, link in links.items()}
+    await asyncio.gather(*(book.look(node, agent) for node, agent in agents.items() if agent is not None))
+    return book.in_force

@@ -19,7 +19,7 @@ from pdtui.console.chrome import Title
 from pdtui.console.conduct import Severity
 from pdtui.console.findings import Findings
 from pdtui.console.look import Look
-from pdtui.console.preflight_run import BAD, CLUSTER, Run, Table
+from pdtui.console.preflight_run import CLUSTER, Run, Table
 from pdtui.console.preflight_runs import PreflightRuns
 from pdtui.console.rows import BLANK, Row
 from pdtui.console.selection import Selection
@@ -29,7 +29,7 @@ from pdtui.console.widgets.line_view import Bar
 from pdtui.console.widgets.prompt import Prompt
 from pdtui.console.widgets.result_matrix import ResultMatrix
 from pdtui.fleet.handle import FleetHandle
-from pdtui.fleet.preflight.outcome import Outcome, Result
+from pdtui.fleet.preflight.outcome import BAD, Outcome, Result
 from pdtui.fleet.snapshot import Snapshot
 
 Half = Literal["matrix", "found"]

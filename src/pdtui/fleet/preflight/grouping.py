@@ -23,10 +23,10 @@ class Grouped:
 
 def grouped(results: Iterable[Result], outcome: Outcome) -> tuple[Grouped, ...]:
     """Return the results of one outcome, those that say the same of several subjects as one; in their order."""
-    found: dict[tuple[str, str, str, str], list[Result]] = {}
+    found: dict[tuple[str, ...], list[Result]] = {}
     for one in results:
         if one.outcome is outcome:
-            found.setdefault((one.check, one.summary, one.remedy, one.because), []).append(one)
+            found.setdefault((one.check, one.summary, one.remedy, one.because, one.known), []).append(one)
     return tuple(Grouped(same[0], tuple(one.subject for one in same)) for same in found.values())
 
 

@@ -86,7 +86,7 @@ def _trouble(one: Grouped) -> Iterator[str]:
     result = one.result
     yield f"### {result.check}: {_cell(in_short(one.subjects))}"
     yield ""
-    yield _cell(result.summary)
+    yield _cell(result.summary) + (f" ({_cell(result.known)})" if result.known else "")
     yield ""
     for evidence in result.evidence:
         at = time.strftime("%H:%M:%S", time.localtime(evidence.at))

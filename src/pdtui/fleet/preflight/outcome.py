@@ -22,6 +22,9 @@ class Outcome(StrEnum):
     """Something before it failed: `because` says what."""
 
 
+BAD = (Outcome.FAIL, Outcome.UNKNOWN, Outcome.WARN)
+"""Outcomes that call for an operator, worst first."""
+
 WORST_FIRST = (Outcome.FAIL, Outcome.UNKNOWN, Outcome.WARN, Outcome.NOT_RUN, Outcome.PASS, Outcome.NA)
 """The order in which results are shown."""
 
@@ -69,3 +72,5 @@ class Result:
     """Why it was not run, or makes no sense here."""
     by_choice: bool = False
     """It was not run because nobody asked for it: that is no reason to call the cluster not good."""
+    known: str = ""
+    """Who has acknowledged it, until when and why: shown as known, and no reason to call the cluster not good."""

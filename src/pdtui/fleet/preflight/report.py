@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from pdtui.errors import FileError
-from pdtui.fleet.preflight.outcome import WORST_FIRST, Evidence, Outcome, Result
+from pdtui.fleet.preflight.outcome import BAD, WORST_FIRST, Evidence, Outcome, Result
+from pdtui.fleet.snapshot import Acknowledgement, acknowledgement
+from pdtui.fleet.troubles import known_words
 from pdtui.text import clean, clean_line
 from pdtui.topology.redact import redacted_text
 
@@ -61,14 +63,19 @@ class PreflightReport:
     def good(self, *, allow_unknown: bool = False) -> bool:
         """Whether it came to its end, nothing failed, and (unless it is allowed) nothing is unknown.
 
-        What was not run, and not by choice, is not known to be good either.
+        What was not run, and not by choice, is not known to be good either. What is acknowledged does not count.
         """
-        failed = any(one.outcome is Outcome.FAIL for one in self.results)
+        counted = [one for one in self.results if not one.known]
+        failed = any(one.outcome is Outcome.FAIL for one in counted)
         unknown = any(
             one.outcome is Outcome.UNKNOWN or (one.outcome is Outcome.NOT_RUN and not one.by_choice)
-            for one in self.results
+            for one in counted
         )
         return self.complete and not failed and (allow_unknown or not unknown)
+
+    def with_known(self, acknowledgements: Sequence[Acknowledgement]) -> PreflightReport:
+        """Return it with what is wrong and acknowledged marked as known."""
+        return replace(self, results=tuple(_marked(one, acknowledgements) for one in self.results))
 
     def as_json(self) -> dict[str, Any]:
         """Return what `--json` prints. Times are wall clock, seconds since the epoch."""
@@ -90,6 +97,13 @@ class PreflightReport:
         }
 
 
+def _marked(result: Result, acknowledgements: Sequence[Acknowledgement]) -> Result:
+    if result.outcome not in BAD:
+        return result
+    found = acknowledgement(acknowledgements, f"{result.subject}:{result.check}")
+    return result if found is None else replace(result, known=shown_line(known_words(found)))
+
+
 def hidden(result: Result) -> Result:
     """Return a result without secrets and without what a terminal would take for commands.
 
@@ -102,6 +116,7 @@ def hidden(result: Result) -> Result:
         summary=shown_line(result.summary),
         remedy=shown_line(result.remedy),
         because=shown_line(result.because),
+        known=shown_line(result.known),
         evidence=tuple(
             replace(one, command=shown_line(one.command), raw=redacted_text(clean(one.raw)))
             for one in result.evidence
@@ -150,6 +165,7 @@ def _from_json(data: Mapping[str, Any]) -> PreflightReport:
                 tuple(Evidence(str(e["command"]), str(e["raw"]), float(e["at"])) for e in one["evidence"]),
                 str(one["because"]),
                 bool(one["by_choice"]),
+                str(one.get("known", "")),
             )
         )
         for one in data["results"]

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 
 from pdtui.fleet.preflight.compare import Comparison
 from pdtui.fleet.preflight.grouping import Grouped, grouped, in_short, ping_table, reason_of
-from pdtui.fleet.preflight.outcome import Evidence, Outcome
+from pdtui.fleet.preflight.outcome import BAD, Evidence, Outcome
 from pdtui.fleet.preflight.report import PreflightReport, counts_words
 
 LINES = 8
@@ -29,13 +29,15 @@ def text_of(report: PreflightReport, *, every: bool = False) -> Iterator[str]:
     nodes = f"{len(report.nodes)} node{'s' if len(report.nodes) != 1 else ''}"
     checks = f"{len(report.checks)} check{'s' if len(report.checks) != 1 else ''}"
     yield f"{report.cluster}: {nodes}, {checks}, {seconds:.1f} s{stopped}: {counts_words(report.counts)}"
+    untold = [one for one in report.results if not one.known]
     for outcome, head in _HEADS.items():
-        found = grouped(report.results, outcome)
+        found = grouped(untold, outcome)
         if found:
             yield ""
             yield head
             for ids, one in _alike(found):
                 yield from _trouble(ids, one)
+    yield from _known(report)
     yield from _matrix(report)
     yield from _not_run(report)
     yield from _passed(report, every=every)
@@ -57,6 +59,19 @@ def _trouble(ids: str, one: Grouped) -> Iterator[str]:
         yield from _evidence(evidence)
     if one.result.remedy:
         yield f"      do: {one.result.remedy}"
+
+
+def _known(report: PreflightReport) -> Iterator[str]:
+    """Yield what is wrong and acknowledged, with who knows of it."""
+    known = [one for one in report.results if one.known]
+    if not known:
+        return
+    yield ""
+    yield "ACKNOWLEDGED: no longer counted"
+    for outcome in BAD:
+        for one in grouped(known, outcome):
+            yield f"  {one.result.check}  {in_short(one.subjects)}: {outcome}: {one.result.summary}"
+            yield f"      {one.result.known}"
 
 
 def _evidence(evidence: Evidence) -> Iterator[str]:
