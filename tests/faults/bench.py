@@ -26,7 +26,7 @@ from pdtui.errors import ActionRefused
 from pdtui.fleet.engine import EngineThread
 from pdtui.fleet.fleet import Fleet
 from pdtui.fleet.intents import Intent, RestartRanks, StartRanks, StopRanks
-from pdtui.fleet.snapshot import NodeState, NodeStatus, RankState, Snapshot
+from pdtui.fleet.snapshot import NodeState, NodeStatus, NpuStatus, RankState, Snapshot
 from pdtui.readings.verdict import Verdict
 from pdtui.remote.messages.commands import Command
 from pdtui.sim.control import send_fault
@@ -295,8 +295,12 @@ class Bench:
             f"{node.name}: {node.error or node.tool_error}" for node in nodes if node.error or node.tool_error
         ]
         found += [f"{rank.id} {rank.state}" for rank in ranks if rank.state is not RankState.READY]
-        bad = {(node.name, npu.id) for node in nodes for npu in node.npus if npu.verdict is not Verdict.HEALTHY}
-        found += [f"{node} NPU {npu}" for node, npu in sorted(bad)]
+        found += [
+            f"{node.name} NPU {npu.id}: {'; '.join(reason.summary for reason in npu.reasons)}"
+            for node in nodes
+            for npu in node.npus
+            if _ails(npu)
+        ]
         found += [f"{op.id} {op.verb} running" for op in now.operations if op.state == "running"]
         return ", ".join(found)
 
@@ -337,7 +341,13 @@ def _words(words: Sequence[str], file: Path) -> list[str]:
 
 
 def _sick(node: NodeStatus) -> bool:
-    return bool(node.error or node.tool_error) or any(npu.verdict is not Verdict.HEALTHY for npu in node.npus)
+    return bool(node.error or node.tool_error) or any(map(_ails, node.npus))
+
+
+def _ails(npu: NpuStatus) -> bool:
+    """Return whether an NPU is not well, but for a link that is back: that it was down is told for an hour."""
+    told = {reason.id for reason in npu.reasons}
+    return npu.verdict is not Verdict.HEALTHY and not (npu.verdict is Verdict.DEGRADED and told == {"flapping"})
 
 
 _DOWN = (RankState.FAILED, RankState.STOPPED, RankState.UNHEALTHY, RankState.STALLED, RankState.UNKEPT)
