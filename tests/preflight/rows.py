@@ -6,10 +6,12 @@ on node2, what cannot be read on node3, what hangs on node4, each query on an NP
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal
 
 from pdtui.fleet.preflight.outcome import Outcome
+from pdtui.topology.model import Topology
 
 Shown = Literal["pass", "bad", "unknown", "hang"]
 """`bad`: fails, or warns where that is the worst that the check says."""
@@ -30,6 +32,10 @@ MAIN = "main"
 """The scene of its subject in which most faults are set at once: `npus`, `roce`, `places`, `links`."""
 
 
+FILE_SCENE = "file"
+"""The scene in which the file says what is not so on the nodes."""
+
+
 @dataclass(frozen=True, slots=True)
 class Row:
     """One check in one state."""
@@ -43,6 +49,8 @@ class Row:
     words: tuple[str, ...] = ()
     """Words of its summary, its reason or its evidence."""
     scene: str = MAIN
+    edit: Callable[[Topology], Topology] | None = None
+    """Of the file: what is asked for does not fit what is there."""
 
 
 def hangs(check: str, subject: str, fault: str, *words: str, scene: str = MAIN) -> Row:

@@ -22,7 +22,7 @@ from pdtui.remote.interface import NodeLink
 from pdtui.sim.simulation import Simulation
 from pdtui.topology.load import load_checked
 from pdtui.topology.planner import make_plan
-from tests.preflight.rows import ALLOWED, SHOWN, WELL, Row
+from tests.preflight.rows import ALLOWED, FILE_SCENE, SHOWN, WELL, Row
 from tests.preflight.table import EXCEPT, OF_THE_MACHINE, ROWS, SCENES
 from tests.support.required import skip_unless
 from tests.support.waiting import eventually
@@ -35,7 +35,6 @@ LIMITS = Limits(
     node=60.0,
     parallel=6,
     busy_pause=0.05,
-    shared=0.0,
     hanging=1000,
     probe=4.5,
     grace=1.0,
@@ -62,13 +61,16 @@ async def test_every_row_is_shown(tmp_path: Path) -> None:
         refused = {node.container_refused for node in simulation.nodes.values()} - {""}
         skip_unless(not refused, f"no container of its own: {', '.join(refused)}")
         topology = load_checked(simulation.topology_path)
-        plan = make_plan(topology)
         clock = SystemClock()
         async with Connections(topology, clock=clock) as connections:
             links = connections.links
 
-            def desk(limits: Limits) -> PreflightDesk:
-                return PreflightDesk(topology, plan, links, clock=clock, by="t@here", journal=None, limits=limits)
+            def desk(scene: str, rows: Sequence[Row]) -> PreflightDesk:
+                asked, limits = topology, PATIENT if scene in (WELL, FILE_SCENE) else LIMITS
+                for edit in dict.fromkeys(row.edit for row in rows if row.edit):
+                    asked = edit(asked)
+                plan = make_plan(asked)
+                return PreflightDesk(asked, plan, links, clock=clock, by="t@here", journal=None, limits=limits)
 
             for scene in SCENES:
                 rows = [row for row in ROWS if row.scene == scene]
@@ -76,7 +78,7 @@ async def test_every_row_is_shown(tmp_path: Path) -> None:
                 for fault in faults:
                     await switch(simulation, links, fault)
                 report = await run(
-                    desk(PATIENT if scene == WELL else LIMITS),
+                    desk(scene, rows),
                     tuple(topology.nodes),
                     sorted({row.check for row in rows}),
                 )

@@ -173,6 +173,7 @@ _BASHRC_HELP = {
     "proxy-env": ("NODE|all URL [NO_PROXY]|off", "proxy variables where ranks start"),
     "host-ip": ("NODE|all ADDRESS|off", "VLLM_HOST_IP in ~/.bashrc where ranks start"),
     "hang-login": ("NODE|all [on|off]", "an interactive shell where ranks run never gets through ~/.bashrc"),
+    "exit-login": ("NODE|all [on|off]", "~/.bashrc where ranks run ends the interactive shell"),
 }
 BASHRC_FAULTS = tuple(_BASHRC_HELP)
 
@@ -190,6 +191,10 @@ def _host_ip_lines(words: Sequence[str]) -> list[str]:
 
 def _hang_lines(words: Sequence[str]) -> list[str]:
     return ["case $- in *i*) while :; do sleep 1000; done ;; esac"] if switch(words, 0) else []
+
+
+def _exit_lines(words: Sequence[str]) -> list[str]:
+    return ["case $- in *i*) exit ;; esac"] if switch(words, 0) else []
 
 
 async def heal_node(simulation: Simulation, node: SimNode) -> None:
@@ -225,6 +230,7 @@ NODE_FAULTS: dict[str, Fault] = {
     "proxy-env": _bashrc("proxy-env", _proxy_lines),
     "host-ip": _bashrc("host-ip", _host_ip_lines),
     "hang-login": _bashrc("hang-login", _hang_lines),
+    "exit-login": _bashrc("exit-login", _exit_lines),
     **MACHINE_FAULTS,
     **PYTHON_FAULTS,
 }

@@ -33,7 +33,9 @@ def shifted():
 
 time.time = shifted
 """
-"""sitecustomize.py of a node whose clock is wrong."""
+"""The module of a node whose clock is wrong; a .pth file imports it (Debian has its own sitecustomize)."""
+
+SITE_NAME = "simulated_clock"
 
 SOCKET = """\
 with open({socket!r}) as file:
@@ -97,7 +99,8 @@ async def set_clock(node: SimNode, seconds: float) -> None:
         config = base / "usr" / "local" / "pyvenv.cfg"
         if not config.exists():
             config.write_text(f"home = {Path(python()).parent}\n", encoding="utf-8")
-        (site / "sitecustomize.py").write_text(SITE.format(clock=str(path)), encoding="utf-8")
+        (site / f"{SITE_NAME}.py").write_text(SITE.format(clock=str(path)), encoding="utf-8")
+        (site / f"{SITE_NAME}.pth").write_text(f"import {SITE_NAME}\n", encoding="ascii")
     await _begin_anew(node)
 
 
@@ -172,7 +175,8 @@ async def _end_listener(node: SimNode, path: Path) -> None:
 async def heal_python(node: SimNode) -> None:
     """Undo all of this on one node."""
     for base in {node.folder, node.machine.rank_root}:
-        (site_packages(base) / "sitecustomize.py").unlink(missing_ok=True)
+        for suffix in ("pth", "py"):
+            (site_packages(base) / f"{SITE_NAME}.{suffix}").unlink(missing_ok=True)
     for path in (node.folder / "run").glob("squatter-*.pid"):
         await _end_listener(node, path)
 

@@ -262,7 +262,7 @@ class Gathering:
 
     def _command(self, query: Query, device: int | None) -> Command:
         argv = argv_of(query, self.topology.platform, device)
-        return Command(argv, timeout=self.limits.call, key=query, device=device, max_age=self.limits.shared)
+        return Command(argv, timeout=self.limits.call, key=query, device=device)
 
     def _take(self, query: Query, device: Item, reading: Reading[Any]) -> None:
         self.readings[(query, device)] = reading

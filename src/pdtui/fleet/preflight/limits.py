@@ -24,9 +24,6 @@ class Limits:
     """Further tries before a busy tool is reported."""
     busy_pause: float = 1.0
     """Before the first of them, then twice as long each time."""
-    shared: float = 1.0
-    """Age up to which a reading that another console has just made will do: whoever looks again has put
-    something right in between."""
     hanging: int = 3
     """Devices of a node on which a tool hangs, after which it is not called on the others."""
     probe: float = 120.0
