@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 
 from tests.faults.bench import Bench
 from tests.faults.rows_ranks import switched
@@ -24,26 +25,30 @@ def critical(bench: Bench) -> Iterator[None]:
     bench.fault("npu node1/6 OK")
 
 
+def put(path: Path, program: bytes) -> None:
+    """Put a program in a place at once."""
+    new = path.with_name(f".{path.name}.new")
+    new.write_bytes(program)
+    new.chmod(0o755)
+    new.replace(path)
+
+
 def replaced(node: str, tool: str, script: str) -> Event:
     """Put a script in a tool's place; an empty one removes the tool."""
 
     @contextmanager
     def event(bench: Bench) -> Iterator[None]:
-        path = next(path for path in bench.home(node).rglob(tool) if path.is_file())
-        kept, mode = path.read_bytes(), path.stat().st_mode
-        new = path.with_name(f".{tool}.new")
-        if script:
-            new.write_text(script, encoding="latin-1")
-            new.chmod(mode)
-            new.replace(path)
-        else:
-            path.unlink()
+        kept = {path: path.read_bytes() for path in bench.home(node).rglob(tool) if path.is_file()}
+        for path in kept:
+            if script:
+                put(path, script.encode("latin-1"))
+            else:
+                path.unlink()
         try:
             yield
         finally:
-            new.write_bytes(kept)
-            new.chmod(mode)
-            new.replace(path)
+            for path, program in kept.items():
+                put(path, program)
 
     return event
 

@@ -6,6 +6,7 @@ import os
 import signal
 import sys
 from collections.abc import AsyncIterator, Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -130,9 +131,14 @@ async def test_keeper_and_rank_killed_is_an_end_that_nobody_saw(connect: Connect
     unkept = await until(agent, cluster, lambda record: record.state is ProcessState.UNKEPT)
     assert unkept.log_note == "its keeper is gone"
     assert (await agent.start_rank(spec(cluster))).outcome == "already_running"
-    for pid in unkept.processes:
-        os.kill(pid, signal.SIGKILL)
-    gone = await until(agent, cluster, lambda record: record.state is ProcessState.EXITED and not record.processes)
+
+    def ended(record: RankRecord) -> bool:
+        for pid in record.processes:  # Also what its shell has begun since the last look.
+            with suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+        return record.state is ProcessState.EXITED and not record.processes
+
+    gone = await until(agent, cluster, ended)
     assert (gone.exit_status, gone.exit_signal, gone.stop_requested) == (None, None, False)
     assert gone.gone_with == "keeper"
     other = await connect()
