@@ -23,7 +23,7 @@ SCHEMA = 1
 PAUSE = 1.0
 """Seconds between two looks: what changes back within it is not told."""
 
-UNEXPLAINED = 4.0
+UNEXPLAINED = 8.0
 """Seconds that a rank's end waits for its first cause, which its log has."""
 
 TRANSITIONS = "transitions"
