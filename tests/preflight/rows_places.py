@@ -17,6 +17,13 @@ def _another_nic(topology: Topology) -> Topology:
     return replace(topology, nodes={**topology.nodes, "node2": node})
 
 
+def _another_address(topology: Topology) -> Topology:
+    """Return a file by whose words decode ranks tell an address that no interface has."""
+    group = topology.groups["d"]
+    told = replace(group, env={**group.env, "VLLM_HOST_IP": "192.0.0.99"})
+    return replace(topology, groups={**topology.groups, "d": told})
+
+
 IN_ENVIRONMENT = (
     "shm",
     "devices",
@@ -34,6 +41,7 @@ ROWS: tuple[Row, ...] = (
     Row("host-network", "unknown", ("engine-garble node3",), "node3", ("cannot be read",)),
     hangs("host-network", "node4", "engine-hang node4", "docker"),
     Row("nic", "bad", (), "node2", ("eth7",), FILE_SCENE, _another_nic),
+    Row("host-ip", "bad", (), "node2", ("VLLM_HOST_IP=192.0.0.99",), FILE_SCENE, _another_address),
     Row("shm", "bad", ("shm node2 64m",), "node2", ("64 MB",)),
     Row("devices", "bad", ("device node2 davinci3 off",), "node2", ("davinci3",)),
     Row("ports", "bad", ("listen node2 7101",), "d/1", ("7101", "not started here")),
@@ -76,7 +84,6 @@ ROWS: tuple[Row, ...] = (
 EXCEPT: dict[tuple[str, str], str] = {
     ("container", "unknown"): "its agent answers, or it does not: that is a failure",
     ("container", "hang"): "an engine that hangs does not stop a container: see host-network",
-    ("host-ip", "bad"): "the file's own address stands after whatever ~/.bashrc exports",
     ("ports", "unknown"): "the agent reads them from the kernel",
     ("ports", "hang"): "the agent reads them from the kernel",
     ("reach", "unknown"): "each connection comes to something, or the node gives no answer at all",
