@@ -6,12 +6,16 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Literal
 
+import pytest
+
+from pdtui.errors import AgentLost
 from pdtui.fleet.preflight import checks
 from pdtui.fleet.preflight.check import EVERYWHERE, Check, NodeView, chosen
 from pdtui.fleet.preflight.events import Began, Ended, NodeEnded
 from pdtui.fleet.preflight.outcome import Outcome, Result
 from pdtui.fleet.preflight.runner import Preflight
 from tests.fleet.cluster import Cluster
+from tests.support.memory_node import MemoryAgent
 
 
 async def run(cluster: Cluster, *only: str, instead: Sequence[Check] = ()) -> list[object]:
@@ -46,6 +50,29 @@ async def test_a_node_that_is_not_reached_fails_one_check_and_the_others_say_why
     assert found["clock", "cluster"].outcome is Outcome.PASS
     assert found["clock", "node3"].outcome is Outcome.NOT_RUN
     assert "node3 is not reached" in found["clock", "node3"].because
+    assert not last.report.good()
+
+
+async def test_a_connection_that_is_lost_while_a_node_is_asked_is_neither_good_nor_bad(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    answered = MemoryAgent.clock_offset
+
+    async def cut(agent: MemoryAgent) -> float:
+        if agent.node.name == "node3":
+            raise AgentLost("connection lost: Connection reset by peer")
+        return await answered(agent)
+
+    monkeypatch.setattr(MemoryAgent, "clock_offset", cut)
+    last = (await run(Cluster(tmp_path), "ssh", "clock"))[-1]
+    assert isinstance(last, Ended)
+    found = {(result.check, result.subject): result for result in last.report.results}
+    ssh, clock = found["ssh", "node3"], found["clock", "node3"]
+    assert ssh.outcome is Outcome.UNKNOWN
+    assert ssh.summary.endswith("; then: the connection was lost: Connection reset by peer")
+    assert "sshd" in ssh.remedy
+    assert clock.outcome in (Outcome.UNKNOWN, Outcome.NOT_RUN)
+    assert found["ssh", "node1"].outcome is found["clock", "cluster"].outcome is Outcome.PASS
     assert not last.report.good()
 
 
