@@ -108,7 +108,7 @@ def test_engine_goes_on_while_the_terminal_is_frozen_and_the_console_recovers(cl
         cluster.fault("link node3/9 down")
         try:
             terminal.type(b"c")
-            terminal.until(b"\a\x1b]9;pdtui demo: node3/9 ", within=40.0)
+            terminal.until(b"\a\x1b]9;pdtui demo: node3/9 ", within=90.0)
         finally:
             cluster.fault("link node3/9 up")
         terminal.type(b"q")

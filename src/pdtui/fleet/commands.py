@@ -86,6 +86,8 @@ class Commands:
         self._journal = journal
         self._read_only = read_only or topology.safety.read_only
         self._notes: set[asyncio.Task[None]] = set()
+        self._last_note: dict[str, asyncio.Task[None]] = {}
+        """By node: what was noted last."""
 
     def check(self, where: Sequence[Place], confirm: str) -> None:
         """Raise `ActionRefused` where nothing may be changed, or a protected cluster's name is missing."""
@@ -143,11 +145,17 @@ class Commands:
     def _note(self, place: Place, event: str, **what: object) -> None:
         where: dict[str, object] = {"ranks": [place.rank]} if place.rank else {"node": place.node}
         entry = self._journal.write(event, **where, **what)
-        task = asyncio.get_running_loop().create_task(self._note_there(place, entry))
+        before = self._last_note.get(place.node)
+        task = asyncio.get_running_loop().create_task(self._note_there(place, entry, before))
+        self._last_note[place.node] = task
         self._notes.add(task)
         task.add_done_callback(self._notes.discard)
 
-    async def _note_there(self, place: Place, entry: Mapping[str, object]) -> None:
+    async def _note_there(
+        self, place: Place, entry: Mapping[str, object], before: asyncio.Task[None] | None
+    ) -> None:
+        if before is not None:
+            await asyncio.wait({before})  # A node notes what it receives at the same time in any order.
         # Beside the ranks' records, wherever the command itself runs.
         agent = self._links[place.node].rank_agent
         if agent is None or agent.facts.state_dir_error:
