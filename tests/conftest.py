@@ -60,7 +60,7 @@ def pytest_configure(config: pytest.Config) -> None:
     importlib.reload(importlib.import_module("textual.constants"))
 
 
-_WORKERS = 4
+_WORKERS = 3
 """More than the two processors of a small machine: many tests wait for processes most of their time."""
 
 
