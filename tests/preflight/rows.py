@@ -33,7 +33,10 @@ MAIN = "main"
 
 
 FILE_SCENE = "file"
-"""The scene in which the file says what is not so on the nodes."""
+"""The scene in which the file says what is not so on the nodes, and nothing can be run where ranks do."""
+
+APART = "apart"
+"""The scene in which connections break and stand still while nodes are asked, and a clock is wrong."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +52,8 @@ class Row:
     words: tuple[str, ...] = ()
     """Words of its summary, its reason or its evidence."""
     scene: str = MAIN
+    during: str = ""
+    """A fault that is switched while its node is asked."""
     edit: Callable[[Topology], Topology] | None = None
     """Of the file: what is asked for does not fit what is there."""
 
@@ -56,3 +61,15 @@ class Row:
 def hangs(check: str, subject: str, fault: str, *words: str, scene: str = MAIN) -> Row:
     """Return the row of a check that hangs: it is unknown, and says that it hangs."""
     return Row(check, "hang", (fault,), subject, ("hangs", *words), scene)
+
+
+def lost(check: str, *words: str) -> Row:
+    """Return the row of a check whose node is lost while it is asked."""
+    faults = ("sshd-freeze node3",)
+    return Row(check, "unknown", faults, "node3", ("connection was lost", *words), APART, "sshd-kill node3")
+
+
+def frozen(check: str, *words: str) -> Row:
+    """Return the row of a check whose node stops answering while it is asked."""
+    said = ("no answer to all of it within 3 s", *words)
+    return Row(check, "hang", ("sshd-freeze node4",), "node4", said, APART)

@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-from tests.preflight.rows import Row, hangs
+from tests.preflight.rows import APART, Row, frozen, hangs, lost
 
 ROWS = (
-    Row("ssh", "bad", ("sshd-kill node3",), "node3", ("refused",), scene="unreachable"),
-    Row("clock", "bad", ("clock node2 120",), "node2", ("ahead of the other nodes",), scene="clock"),
+    Row("ssh", "bad", ("sshd-kill node1",), "node1", ("refused",), scene="table"),
+    lost("ssh", "then: "),
+    frozen("ssh", "then: "),
+    Row("clock", "bad", ("clock node2 120",), "node2", ("ahead of the other nodes",), scene=APART),
     Row("ping", "bad", ("vnic node2/2 DOWN",), "node2/2", ("none of 3 packets",)),
     Row("ping", "unknown", ("garble node3/2 hccn_tool hccs_ping",), "node3", ("cannot be read",)),
     hangs("ping", "node4", "hang node4/2 hccn_tool hccs_ping", "no answer from hccn_tool"),
 )
 
-EXCEPT = {
-    ("ssh", "unknown"): "a connection stands or does not; what breaks afterwards is in test_runner",
-    ("ssh", "hang"): "an sshd that hangs is a connection that does not come: it fails after its time",
-    ("clock", "unknown"): "the agent answers with a number or not at all",
-    ("clock", "hang"): "an agent that says nothing is in test_fleet",
-}
+_PINGED = "it comes of the pings that keep the connection: known, or there is no connection; see test_runner"
+
+EXCEPT: dict[tuple[str, str], str] = {("clock", "unknown"): _PINGED, ("clock", "hang"): _PINGED}
 """What cannot be shown here, and why."""

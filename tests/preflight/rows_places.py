@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from pdtui.topology.model import Topology
-from tests.preflight.rows import FILE_SCENE, Row, hangs
+from tests.preflight.rows import FILE_SCENE, Row, frozen, hangs, lost
 
 LOGIN = "login"
 """The scene in which a container is down, a shell waits, the import of Mooncake hangs, and a node is cut off."""
@@ -37,14 +37,21 @@ IN_ENVIRONMENT = (
 
 ROWS: tuple[Row, ...] = (
     Row("container", "bad", ("container node1 stop",), "node1", ("is not running", "exited"), LOGIN),
+    lost("container", "was reached"),
+    frozen("container", "was reached", "hangs"),
     Row("host-network", "bad", ("network node2 bridge",), "node2", ("network bridge",)),
     Row("host-network", "unknown", ("engine-garble node3",), "node3", ("cannot be read",)),
     hangs("host-network", "node4", "engine-hang node4", "docker"),
-    Row("nic", "bad", (), "node2", ("eth7",), FILE_SCENE, _another_nic),
-    Row("host-ip", "bad", (), "node2", ("VLLM_HOST_IP=192.0.0.99",), FILE_SCENE, _another_address),
+    Row("nic", "bad", (), "node2", ("eth7",), FILE_SCENE, edit=_another_nic),
+    Row("host-ip", "bad", (), "node2", ("VLLM_HOST_IP=192.0.0.99",), FILE_SCENE, edit=_another_address),
     Row("shm", "bad", ("shm node2 64m",), "node2", ("64 MB",)),
     Row("devices", "bad", ("device node2 davinci3 off",), "node2", ("davinci3",)),
     Row("ports", "bad", ("listen node2 7101",), "d/1", ("7101", "not started here")),
+    lost("ports"),
+    hangs("ports", "node4", "container node4 pause", "no answer within 4.5 s", scene=LOGIN),
+    Row("container", "bad", ("container node4 pause",), "node4", ("paused", "stands still"), LOGIN),
+    Row("reach", "unknown", ("no-python node1",), "node1", ("python3: not found",), FILE_SCENE),
+    hangs("reach", "node4", "container node4 pause", "no answer from python3 within 4.5 s", scene=LOGIN),
     Row("reach", "bad", ("unreachable node3 node1",), "node3 -> node1", ("no answer",), LOGIN),
     Row("model", "bad", ("model node2 shard",), "node2", ("1 of 24 weight files", "missing")),
     hangs("model", "node4", "model node4 hang"),
@@ -73,20 +80,16 @@ ROWS: tuple[Row, ...] = (
     Row("ulimit", "bad", ("ulimit node2 1024",), "node2", ("1024",)),
     Row("ephemeral-ports", "bad", ("ephemeral node2 7000-61000",), "node2", ("7100-7103", "7000-61000")),
     Row("ephemeral-ports", "unknown", ("ephemeral node3 garble",), "node3", ("cannot be read",)),
-    *(hangs(check, "node2", "hang-login node2", scene=LOGIN) for check in IN_ENVIRONMENT),
     *(
-        Row(check, "unknown", ("exit-login node4",), "node4", ("shell",), LOGIN)
-        for check in (*IN_ENVIRONMENT, "model", "mooncake-import")
-        if check != "ephemeral-ports"
+        hangs(check, "node2", "hang-login node2", "the shell that ranks start from", scene=LOGIN)
+        for check in IN_ENVIRONMENT
     ),
+    *(
+        Row(check, "unknown", ("no-python node1",), "node1", ("python3 gives no answer",), FILE_SCENE)
+        for check in (*IN_ENVIRONMENT, "model", "mooncake-import", "vllm")
+    ),
+    Row("vllm", "bad", ("exit-login node3",), "node3", ("the shell ended with status 0", "~/.bashrc"), FILE_SCENE),
 )
 
-EXCEPT: dict[tuple[str, str], str] = {
-    ("container", "unknown"): "its agent answers, or it does not: that is a failure",
-    ("container", "hang"): "an engine that hangs does not stop a container: see host-network",
-    ("ports", "unknown"): "the agent reads them from the kernel",
-    ("ports", "hang"): "the agent reads them from the kernel",
-    ("reach", "unknown"): "each connection comes to something, or the node gives no answer at all",
-    ("reach", "hang"): "each connection has a time-out of its own",
-}
+EXCEPT: dict[tuple[str, str], str] = {}
 """What cannot be shown here, and why."""

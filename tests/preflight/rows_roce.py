@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tests.preflight.rows import Row, hangs
+from tests.preflight.rows import Row, hangs, lost
 from tests.preflight.rows_places import LOGIN
 
 PORT = "400GE1/9/9:1"
@@ -56,10 +56,9 @@ ROWS: tuple[Row, ...] = (
         ("is in the container, but on the host there is no",),
         LOGIN,
     ),
+    lost("hccn-conf-container"),
     hangs("hccn-conf-container", "node4", "container node4 pause", scene=LOGIN),
 )
 
-EXCEPT: dict[tuple[str, str], str] = {
-    ("hccn-conf-container", "unknown"): "the agent reads the file, or it is not there, which is a failure",
-}
+EXCEPT: dict[tuple[str, str], str] = {}
 """What cannot be shown here, and why."""

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -12,7 +13,7 @@ import pytest
 from pdtui.clock import SystemClock
 from pdtui.fleet.preflight.check import registered
 from pdtui.fleet.preflight.desk import PreflightDesk
-from pdtui.fleet.preflight.events import Ended
+from pdtui.fleet.preflight.events import Ended, NodeProgress
 from pdtui.fleet.preflight.limits import Limits
 from pdtui.fleet.preflight.outcome import Outcome, Result
 from pdtui.fleet.preflight.report import PreflightReport
@@ -22,10 +23,12 @@ from pdtui.remote.interface import NodeLink
 from pdtui.sim.simulation import Simulation
 from pdtui.topology.load import load_checked
 from pdtui.topology.planner import make_plan
-from tests.preflight.rows import ALLOWED, FILE_SCENE, SHOWN, WELL, Row
+from tests.preflight.rows import ALLOWED, APART, FILE_SCENE, SHOWN, WELL, Row
 from tests.preflight.table import EXCEPT, OF_THE_MACHINE, ROWS, SCENES
 from tests.support.required import skip_unless
 from tests.support.waiting import eventually
+
+Switch = Callable[[], Awaitable[object]]
 
 FILE = Path(__file__).parent / "cluster.yaml"
 
@@ -37,7 +40,7 @@ LIMITS = Limits(
     busy_pause=0.05,
     hanging=1000,
     probe=4.5,
-    grace=1.0,
+    grace=0.7,
     ping={"roce": 1.5, "hccs": 1.5},
 )
 """Short; and a tool that hangs on many NPUs is asked on the others all the same: each row has one of its own."""
@@ -53,6 +56,13 @@ def test_the_table_shows_every_check_in_every_state() -> None:
     assert not sorted(shown & EXCEPT.keys())
 
 
+BRIEF = replace(LIMITS, call=10.0, node=3.0, probe=10.0)
+"""Where nodes stand still: they have no more time in all."""
+
+WAITED = {WELL: PATIENT, FILE_SCENE: PATIENT, APART: BRIEF}
+"""By scene, where it is not LIMITS."""
+
+
 @pytest.mark.slow
 @pytest.mark.xdist_group("preflight-over-ssh")
 async def test_every_row_is_shown(tmp_path: Path) -> None:
@@ -66,7 +76,7 @@ async def test_every_row_is_shown(tmp_path: Path) -> None:
             links = connections.links
 
             def desk(scene: str, rows: Sequence[Row]) -> PreflightDesk:
-                asked, limits = topology, PATIENT if scene in (WELL, FILE_SCENE) else LIMITS
+                asked, limits = topology, WAITED.get(scene, LIMITS)
                 for edit in dict.fromkeys(row.edit for row in rows if row.edit):
                     asked = edit(asked)
                 plan = make_plan(asked)
@@ -81,6 +91,7 @@ async def test_every_row_is_shown(tmp_path: Path) -> None:
                     desk(scene, rows),
                     tuple(topology.nodes),
                     sorted({row.check for row in rows}),
+                    {row.during.split()[1]: partial(simulation.fault, row.during) for row in rows if row.during},
                 )
                 wrong += [words for row in rows if (words := mistaken(row, report))]
                 if scene == WELL:
@@ -124,9 +135,15 @@ async def reconnected(links: Mapping[str, NodeLink]) -> None:
     await eventually(all_are_back, every=0.2)
 
 
-async def run(desk: PreflightDesk, nodes: tuple[str, ...], only: Sequence[str]) -> PreflightReport:
-    """Run these checks once."""
+async def run(
+    desk: PreflightDesk, nodes: tuple[str, ...], only: Sequence[str], during: Mapping[str, Switch]
+) -> PreflightReport:
+    """Run these checks once; `during`: what is switched as soon as a node is asked."""
+    waiting = dict(during)
     async for event in desk.run(PreflightRequest(only=tuple(only)), nodes):
+        asked = isinstance(event, NodeProgress) and event.waits_for not in ("", "connection")
+        if isinstance(event, NodeProgress) and asked and event.node in waiting:
+            await waiting.pop(event.node)()
         if isinstance(event, Ended):
             return event.report
     raise AssertionError("no report")

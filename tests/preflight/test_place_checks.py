@@ -411,3 +411,15 @@ def test_limits_that_are_too_low() -> None:
     assert processes.subject == "node3"
     (passed,) = [one for one in nodes.run("ulimit") if one.subject == "node4" and one.outcome is PASS]
     assert passed.summary == "open files 1048576, processes 4096, locked memory 64 KB"
+
+
+# ---- a script that gives no answer
+
+
+def test_a_container_that_is_paused_is_a_failure_though_its_agent_was_reached() -> None:
+    nodes = Placed()
+    inspected(nodes, State={"Status": "paused", "Running": True, "Paused": True})
+    found = nodes.one("container")
+    assert (found.subject, found.outcome) == ("node1", FAIL)
+    assert "paused" in found.summary
+    assert found.remedy == "docker unpause vllm-ascend"

@@ -268,6 +268,25 @@ async def test_a_setup_file_that_is_missing_is_why_there_is_no_environment(agent
     assert found["shm"].failure is Failure.ERROR
 
 
+async def test_a_shell_that_ends_is_told_from_a_python_that_does_not_start(
+    agent: AgentClient, tmp_path: Path
+) -> None:
+    (tmp_path / "set_env.sh").write_text("printf 'no newline'\n")
+    setup = {"/usr/local/Ascend/ascend-toolkit/set_env.sh": f"{tmp_path}/set_env.sh"}
+    (tmp_path / ".bashrc").write_text("case $- in *i*) exit ;; esac\n")
+    found = await gathered(asking(agent, **setup))
+    made = found["environment decode"]
+    assert (made.failure, found["shm"].failure) == (Failure.ERROR, Failure.ERROR)
+    assert made.raw.startswith("the shell ended with status 0, and without a word")
+    (tmp_path / ".bashrc").write_text("python3() { exit 3; }; export PYTHONHOME=/gone\n")
+    found = await gathered(asking(agent, **setup))
+    assert value(found, "environment decode") is True
+    python = found["python decode"]
+    assert (python.failure, found["model"].failure) == (Failure.UNREADABLE, Failure.UNREADABLE)
+    assert "PYTHONHOME" in python.raw
+    assert "PDTUI-" not in python.raw
+
+
 # ---- ways
 
 

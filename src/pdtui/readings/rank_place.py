@@ -349,6 +349,11 @@ def read_place(answer: Answer, asked: Mapping[str, tuple[str, str]]) -> Mapping[
     return {key: _read_part(part, command, said.get(key), answer.at) for key, (part, command) in asked.items()}
 
 
+def has_answered(answer: Answer) -> bool:
+    """Return whether the script has said anything that can be read."""
+    return _document(answer) is not None
+
+
 def _document(answer: Answer) -> dict[str, Any] | None:
     for line in reversed(answer.stdout.split(b"\n")):
         if line.startswith(MARK.encode()):

@@ -334,7 +334,16 @@ def unknown(reading: Reading[Any], what: str = "") -> Finding:
         return Finding(Outcome.UNKNOWN, f"{what}: {last}" if what else last)  # It was not gathered, and why.
     else:
         words = failure_words(reading)
-    return Finding(Outcome.UNKNOWN, f"{what}: {words}" if what else words, remedy_of(reading))
+    tool = any(name in reading.command for name in _TOOLS)
+    remedy = _STANDS_STILL if reading.failure is Failure.TIMEOUT and not tool else remedy_of(reading)
+    return Finding(Outcome.UNKNOWN, f"{what}: {words}" if what else words, remedy)
+
+
+_TOOLS = ("npu-smi", "hccn_tool")
+
+_STANDS_STILL = (
+    "look whether the machine is overloaded, a disk hangs (dmesg), or a container is paused (docker ps)"
+)
 
 
 def evidence_of(readings: Sequence[Reading[Any]]) -> tuple[Evidence, ...]:

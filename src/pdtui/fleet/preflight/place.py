@@ -17,7 +17,7 @@ from pdtui.fleet.preflight.check import NodeView, unknown
 from pdtui.fleet.preflight.outcome import Evidence, Outcome, Result
 from pdtui.fleet.preflight.probes import Asking, Gathered, probe
 from pdtui.readings.answer import Answer, Failure, Reading
-from pdtui.readings.rank_place import MARK, read_place
+from pdtui.readings.rank_place import has_answered, read_place
 from pdtui.topology.model import Group, Topology
 from pdtui.topology.plan import Plan, PortUse, RankPlan
 
@@ -42,6 +42,10 @@ ENGINE = "from mooncake.engine import TransferEngine"
 TEMPORARY, HOME = "/tmp", "~"  # noqa: S108 - vLLM's own choice for sockets and small files
 """Folders into which vLLM and CANN write beside the records: sockets, compiled graphs, plog without a folder."""
 
+ENTERED, MADE = "PDTUI-ENTERED", "PDTUI-MADE"
+"""Printed before the shell that ranks start from begins, and once it has made their environment: what breaks
+before, between and behind them has other causes."""
+
 # What the agent adds to the environment of its commands is taken off again: a rank would not find the driver's
 # libraries by it. The variable by which the agent finds its own stays.
 _AS_THE_AGENT = (
@@ -53,6 +57,7 @@ _AS_THE_AGENT = (
     " e=dict(w.split(b'=',1) for w in r if b'=' in w)\n"
     " e.update(k)\n"
     "except OSError: pass\n"
+    f"os.write(1,b'{ENTERED}\\n')\n"
     "os.execvpe(sys.argv[1],sys.argv[1:],e)"
 )
 
@@ -144,11 +149,13 @@ async def place(asking: Asking) -> AsyncIterator[Gathered]:
     groups: Sequence[Group | None] = groups_of(node, asking.topology, asking.plan) or (None,)
     for number, group in enumerate(groups):
         parts = list(parts_of(asking, group, first=number == 0))
-        answer = await _ask(asking, _rank_of(asking, group), parts)
+        answer, made = await _ask(asking, _rank_of(asking, group), parts)
         if group is not None:
-            yield f"environment {group.name}", _environment(answer)
+            yield f"environment {group.name}", made
+        yield f"python {group.name if group is not None else ''}", _python(answer, made)
         for key, found in read_place(answer, {part.key: (part.name, part.command) for part in parts}).items():
-            yield key, found
+            # Without an answer at all, its words are about the script and not about what was looked for.
+            yield key, found if has_answered(answer) else replace(found, failure=_silence(answer, made))
 
 
 def _rank_of(asking: Asking, group: Group | None) -> RankPlan:
@@ -159,26 +166,44 @@ def _rank_of(asking: Asking, group: Group | None) -> RankPlan:
     return next(rank for rank in asking.plan.on_node(asking.node.name) if rank.group == group.name)
 
 
-async def _ask(asking: Asking, rank: RankPlan, parts: Sequence[Part]) -> Answer:
-    limit = min(SHELL, asking.limits.probe)
+async def _ask(asking: Asking, rank: RankPlan, parts: Sequence[Part]) -> tuple[Answer, Reading[bool]]:
+    """Return what the script said, and whether the environment of ranks could be made at all, or why not."""
+    limit = min(SHELL, asking.limits.probe - asking.limits.grace)  # What is late must still be said.
     # In all cases before the whole is killed: what hangs must hide nothing else.
     wanted = {part.key: [part.name, part.argument, min(part.seconds, limit * PARTS_SHARE)] for part in parts}
-    script = ("python3", "-S", "-c", program("place_script"), json.dumps(wanted))
+    told = ("sh", "-c", f'printf "\\n{MADE}\\n"; exec "$0" "$@"')
+    script = (*told, "python3", "-S", "-c", program("place_script"), json.dumps(wanted))
     words, variables = as_rank(rank, asking.topology.runtime, script)
     answer = await asking.run(("python3", "-S", "-c", _AS_THE_AGENT, *words), timeout=limit, env=variables)
-    error = answer.error
+    lines = answer.stdout.split(b"\n")
+    entered, made = ENTERED.encode() in lines, MADE.encode() in lines
+    plain = b"\n".join(line for line in lines if line not in (ENTERED.encode(), MADE.encode()))
+    in_shell, error = entered and not made and not has_answered(answer), answer.error
     if answer.timed_out:
-        error = f"{NO_ANSWER} within {limit:g} s: a start-up file of the shell (~/.bashrc) or runtime.setup waits"
+        waits = "a start-up file of the shell (~/.bashrc) or runtime.setup waits" if in_shell else "python3 waits"
+        error = f"{NO_ANSWER} within {limit:g} s: {waits}"
+    elif not answer.stderr.strip() and not plain.strip() and answer.status is not None:
+        ended = f"ended with status {answer.status}, and without a word"
+        error = (
+            f"the shell {ended}: a start-up file ends it (exit in ~/.bashrc)" if in_shell else f"python3 {ended}"
+        )
     # The words that were sent would say nothing to anybody.
-    return replace(answer, command=f"bash -ic, then what starts {rank.id}", error=error)
-
-
-def _environment(answer: Answer) -> Reading[bool]:
-    """Return whether the environment of ranks could be made at all; its error says why not."""
-    if MARK.encode() in answer.stdout:
-        return Reading(answer.command, answer.at, "", value=True)
+    answer = replace(answer, command=f"bash -ic, then what starts {rank.id}", stdout=plain, error=error)
+    if not in_shell:
+        return answer, Reading(answer.command, answer.at, "", value=True)
     failure = Failure.TIMEOUT if answer.timed_out else Failure.ERROR
-    return Reading(answer.command, answer.at, answer.text.strip(), failure=failure)
+    return answer, Reading(answer.command, answer.at, answer.text.strip(), failure=failure)
+
+
+def _silence(answer: Answer, made: Reading[bool]) -> Failure:
+    return made.failure or (Failure.TIMEOUT if answer.timed_out else Failure.UNREADABLE)
+
+
+def _python(answer: Answer, made: Reading[bool]) -> Reading[bool]:
+    """Return whether the script has answered, in an environment that could be made or before one was tried."""
+    if has_answered(answer):
+        return Reading(answer.command, answer.at, "", value=True)
+    return Reading(answer.command, answer.at, answer.text.strip(), failure=_silence(answer, made))
 
 
 def missing(view: NodeView, reading: Reading[Any], what: str, *, hang: str = "", group: str = "") -> Result:
@@ -186,15 +211,23 @@ def missing(view: NodeView, reading: Reading[Any], what: str, *, hang: str = "",
 
     Where the environment of ranks cannot be made at all, nothing is judged in it: the check of vLLM says so.
     """
-    broken = _broken_environment(view, group)
+    if reading is view.facts.missing.get("place"):  # All of it: the same words, so that it is told once.
+        return view.unknown(reading, what="what is where ranks run")
+    broken = _broken(view, "environment", group)
     if broken is not None and broken.failure is not Failure.TIMEOUT:
         return view.not_run("the environment that ranks start from cannot be made (see vllm)")
+    silent = None if broken is not None else _broken(view, "python", group)
     finding = unknown(reading, f"{group}: {what}" if group else what)
     summary, remedy = finding.summary, finding.remedy
     if broken is not None:
         # One cause, told once in full.
         summary = summary if view.check.id == "vllm" else "hangs: the shell that ranks start from (see vllm)"
         reading, remedy = broken, "find what waits: time bash -ic true, where ranks run"
+    elif silent is not None:
+        hangs = silent.failure is Failure.TIMEOUT
+        summary = "hangs: python3 where ranks run" if hangs else "python3 gives no answer where ranks run"
+        summary += f": {last_line(silent.raw)[:200]}" if view.check.id == "vllm" else " (see vllm)"
+        reading, remedy = silent, _NO_PYTHON
     elif reading.failure is Failure.TIMEOUT:
         remedy = hang or DISK_HANGS
     elif reading.failure in (Failure.ENVIRONMENT, Failure.EMPTY, Failure.DRIVER):
@@ -203,22 +236,25 @@ def missing(view: NodeView, reading: Reading[Any], what: str, *, hang: str = "",
     return Result(view.check.id, view.name, Outcome.UNKNOWN, summary, remedy, evidence)
 
 
-def shell_hangs(view: NodeView) -> bool:
-    """Return whether the shell that ranks start from does not come back."""
-    broken = _broken_environment(view, "")
-    return broken is not None and broken.failure is Failure.TIMEOUT
+_NO_PYTHON = (
+    "see whether it starts: bash -ic 'python3 -S -c 1', where ranks run; ~/.bashrc and runtime.setup may give "
+    "another PATH, PYTHONHOME or LD_LIBRARY_PATH"
+)
+
+
+def is_silent(view: NodeView) -> bool:
+    """Return whether the script has given no answer there, whatever was asked."""
+    return any(_broken(view, what, "") is not None for what in ("environment", "python"))
 
 
 DISK_HANGS = "a disk that it lies on does not answer: look at mount and dmesg there"
 
 
-def _broken_environment(view: NodeView, group: str) -> Reading[Any] | None:
-    names = [group] if group else [one.name for one in groups_on(view)[:1]]
-    for name in names:
-        made = view.read("place", f"environment {name}")
-        if made.failure in (Failure.ERROR, Failure.TIMEOUT):
-            return made
-    return None
+def _broken(view: NodeView, what: str, group: str) -> Reading[Any] | None:
+    """Return why the environment could not be made, or the script gave no answer; None where it is not so."""
+    name = group or next((one.name for one in groups_on(view)), "")
+    found = view.facts.readings.get(("place", f"{what} {name}"))
+    return found if found is not None and found.failure is not None else None
 
 
 def last_line(text: str) -> str:

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator
 
 from pdtui.fleet.preflight.check import NodeView, check
 from pdtui.fleet.preflight.outcome import Result
-from pdtui.fleet.preflight.place import missing, shell_hangs, size_words
+from pdtui.fleet.preflight.place import is_silent, missing, size_words
 from pdtui.readings.answer import Reading
 from pdtui.readings.rank_place import Disk, Limits
 
@@ -41,7 +41,7 @@ def disk(view: NodeView) -> Iterable[Result]:
     fine: list[str] = []
     shown: list[Reading[Disk]] = []
     troubles: list[Result] = []
-    if shell_hangs(view):
+    if is_silent(view):
         yield missing(view, view.read("place", "disk state_dir"), "the disks")
         return
     for item, reading in view.facts.items("place").items():

@@ -66,6 +66,17 @@ def container(view: NodeView) -> Iterable[Result]:
         shown = (Evidence(reading.command, reading.raw, reading.at),)
         yield Result("container", view.name, Outcome.FAIL, words, connection.remedy, shown)
         return
+    if said is None and view.facts.lost:
+        yield view.unknown(view.read("container"), what=f"{name} was reached; then")
+        return
+    if said is not None and said.state not in (None, "running"):
+        stands = said.state == "paused"
+        yield view.failed(
+            f"{name} is {said.state}{': everything in it stands still' if stands else ''}",
+            reading,
+            remedy=f"{inspect_argv(view.topology.runtime)[0]} {'unpause' if stands else 'restart'} {name}",
+        )
+        return
     if said is None:
         yield view.passed(f"{name} runs (its engine does not tell more: {failure_words(reading)})", reading)
         return

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import AsyncIterator, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from pdtui.errors import AgentError, AgentLost
 from pdtui.fleet.blockers import Look
@@ -198,13 +198,18 @@ def reach(survey: Survey) -> Iterable[Result]:
             fine += 1
             ports += len(way.ports)
     for node, reading in silent.items():
-        yield survey.view(node).unknown(reading, what="connections from here")
+        said = survey.view(node).unknown(reading, what="connections from here")
+        own = reading.failure in (Failure.ENVIRONMENT, Failure.ERROR)
+        yield replace(said, remedy=_SCRIPT_FAILS) if own else said
     to = {address: sum(1 for _, one in tried if one == address) for address in bad}
     for address, ones in bad.items():
         yield from _failures(survey, address, ones, to[address])
     if fine:
         which = "all " if fine == len(asked) else "the other " if bad else ""
         yield survey.passed(f"{which}{fine} ways between nodes are open, {ports} ports tried")
+
+
+_SCRIPT_FAILS = "they are tried by python3 where ranks run: see whether it starts (python3 -c 1)"
 
 
 @dataclass(frozen=True, slots=True)
