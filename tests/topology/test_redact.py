@@ -33,7 +33,7 @@ def test_what_looks_like_a_secret_is_hidden(text: str) -> None:
 @pytest.mark.parametrize(
     "text",
     [
-        "PWD=/root/models OLDPWD=/",
+        "PWD=/data/models OLDPWD=/",
         "http://10.0.0.1:8000/v1/chat answers ann@desk",
         "no_proxy=127.0.0.1,10.0.0.1",
         "max_num_batched_tokens: 256",
