@@ -8,8 +8,14 @@ from pathlib import Path
 import pytest
 
 import pdtui.topology
+from pdtui.topology.build import build
 from pdtui.topology.findings import Severity
-from tests.topology.examples import BASE, Case, Edits, changed, loaded
+from pdtui.topology.rules.explained import EXPLANATIONS, imported
+from pdtui.topology.rules.registry import RULES, Context
+from pdtui.topology.validate import validate
+from pdtui.topology.yaml_tree import parse
+from tests.topology.cases import FAMILIES
+from tests.topology.examples import BASE, CPU, FILE, Case, Edits, changed, loaded
 from tests.topology.test_rules_cpu import CPU_CASES
 
 ERROR, WARNING, INFO = Severity.ERROR, Severity.WARNING, Severity.INFO
@@ -388,7 +394,14 @@ CASES = [
 ]
 
 
-@pytest.mark.parametrize("case", CASES, ids=lambda case: f"{case.rule}-{case.path}")
+ALL = (*CASES, *FAMILIES)
+
+
+def name(case: Case) -> str:
+    return f"{case.rule}-{case.path}"
+
+
+@pytest.mark.parametrize("case", ALL, ids=name)
 def test_rule(case: Case) -> None:
     case.check(BASE)
 
@@ -397,12 +410,101 @@ def test_base_has_no_findings() -> None:
     assert loaded(BASE).findings == ()
 
 
+def reported() -> set[str]:
+    """Return the ids that the code can report."""
+    sources = [
+        path for path in Path(pdtui.topology.__file__).parent.rglob("*.py") if "explained" not in path.parts
+    ]
+    text = "\n".join(path.read_text() for path in sources if "importing" not in path.parts)
+    return set(re.findall(r'"([FRTPKVSXC]\d{1,2})"', text))
+
+
 def test_every_rule_has_a_case() -> None:
     """The ids that the code can report are those of the table."""
-    sources = Path(pdtui.topology.__file__).parent.rglob("*.py")
-    text = "\n".join(path.read_text() for path in sources)
-    ids = set(re.findall(r'"([FRTPKVSXC]\d{1,2})"', text))
-    assert ids == {case.rule for case in (*CASES, *CPU_CASES)}
+    assert reported() == {case.rule for case in (*ALL, *CPU_CASES)}
+
+
+UNEXPLAINED = frozenset(
+    [
+        "C1",
+        "C2",
+        "C3",
+        "C4",
+        "C5",
+        "K2",
+        "K6",
+        "K10",
+        "K11",
+        "K20",
+        "P5",
+        "P8",
+        "R01",
+        "R02",
+        "R04",
+        "R05",
+        "R06",
+        "R07",
+        "R11",
+        "R13",
+        "R14",
+        "R15",
+        "R16",
+        "R17",
+        "R18",
+        "R22",
+        "R23",
+        "R24",
+        "R25",
+        "R26",
+        "R28",
+        "R29",
+        "R31",
+        "R33",
+        "R35",
+        "R44",
+        "R45",
+        "R46",
+        "R53",
+        "R56",
+        "R72",
+        "R73",
+        "R79",
+        "R89",
+        "T4",
+        "T10",
+        "T11",
+        "T15",
+        "T16",
+        "V2",
+        "V7",
+        "V13",
+        "X1",
+        "X5",
+    ]
+)
+"""Rules without a text of their own."""
+
+
+def test_every_rule_is_explained() -> None:
+    assert reported() - EXPLANATIONS.keys() == UNEXPLAINED
+    assert all(rule.title and rule.why and rule.remedy and rule.source for rule in EXPLANATIONS.values())
+    assert EXPLANATIONS.keys() - imported.RULES.keys() <= reported()
+
+
+@pytest.mark.parametrize("case", [*ALL, *CPU_CASES], ids=name)
+def test_functions_yield_what_they_declare_as_severe_as_explained(case: Case) -> None:
+    text = changed(*case.broken, base=CPU if case in CPU_CASES else BASE)
+    document, _ = parse(text.encode(), "cluster.yaml")
+    file, _ = validate(document)
+    topology, _ = build(file, FILE, b"") if file is not None else (None, [])
+    if file is None or topology is None:
+        return
+    context = Context(topology, file, document)
+    for one in RULES:
+        for problem in one.function(context) if one.applies(topology) else ():
+            assert problem.rule in one.ids, one.function
+            if problem.rule not in UNEXPLAINED:
+                assert problem.severity in EXPLANATIONS[problem.rule].severities
 
 
 def test_findings_of_different_rules_come_together_in_the_order_of_the_file() -> None:

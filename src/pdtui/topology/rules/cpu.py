@@ -20,7 +20,7 @@ ASCEND_EXTRA = frozenset({"prefill", "decode", "use_ascend_direct", "lookup_rpc_
 """Keys of `kv_connector_extra_config` that only connectors of vLLM-Ascend read."""
 
 
-@cpu_rule
+@cpu_rule("C1", "C2")
 def ascend_only(context: Context) -> Iterator[Problem]:
     """Nothing is set that only an Ascend platform reads (C1, C2)."""
     for path, args in context.levels("args"):
@@ -46,7 +46,7 @@ def _is_lease(name: str) -> bool:
     return name.endswith("_ABORT_REQUEST_TIMEOUT")
 
 
-@cpu_rule
+@cpu_rule("C3", "C4", "C5", "F11")
 def nixl_keys(context: Context) -> Iterator[Problem]:
     """What the file tells NixlConnector is something that it reads and takes (C3, C4, C5)."""
     for group in context.topology.groups.values():
@@ -69,7 +69,7 @@ def nixl_keys(context: Context) -> Iterator[Problem]:
             yield info("F11", "`kv_buffer_device` is cpu anyway; delete it", where, on_key=True)
 
 
-@cpu_rule
+@cpu_rule("R28", "R29")
 def sizes_meet(context: Context) -> Iterator[Problem]:
     """One side's tp_size divides the other's (R28); decode has no context parallelism (R29)."""
     seen: set[tuple[int, int]] = set()

@@ -33,7 +33,7 @@ SIDE_CHANNEL = "VLLM_NIXL_SIDE_CHANNEL_"
 """How the variables begin that say where NixlConnector listens."""
 
 
-@rule
+@rule("F06", "F09", "V7", "V13")
 def variables(context: Context) -> Iterator[Problem]:
     """Names are names, secrets are references, nothing obsolete is set (F06, F09, V7, V13)."""
     lease = lease_variable(context.topology) if context.topology.has_npus else ""
@@ -58,7 +58,7 @@ def variables(context: Context) -> Iterator[Problem]:
                 yield info("V7", f"{key} has no effect: {OBSOLETE[key]}; delete it", where, on_key=True)
 
 
-@rule
+@rule("F11", "R53", "R56", "T4")
 def derived(context: Context) -> Iterator[Problem]:
     """Variables that follow from the node are not contradicted (R53, R56, T4)."""
     topology = context.topology

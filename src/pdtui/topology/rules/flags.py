@@ -11,7 +11,7 @@ from pdtui.topology.findings import Path, Problem
 from pdtui.topology.model import Group, Role
 from pdtui.topology.planner import listening_address, placement
 from pdtui.topology.rules.proxy import WILDCARDS
-from pdtui.topology.rules.registry import Context, error, info, npu_rule, rule, warning
+from pdtui.topology.rules.registry import Context, by_version, error, info, npu_rule, rule, warning
 from pdtui.topology.script import HOME
 
 SOURCES = {
@@ -27,7 +27,7 @@ SOURCES = {
 """Derived flag -> what it is derived from."""
 
 
-@rule
+@rule("F03", "F06", "F09", "R22")
 def spelling(context: Context) -> Iterator[Problem]:
     """Flags are written without dashes, once, and with values that mean what they say (F03, F06, R22)."""
     for path, args in context.levels("args"):
@@ -63,7 +63,7 @@ def _value(path: Path, key: str, value: Any) -> Iterator[Problem]:
             yield error("R22", "no usable JSON: nested too deeply", path)
 
 
-@rule
+@rule("F11", "R44", "T10")
 def overrides(context: Context) -> Iterator[Problem]:
     """A flag that pdtui derives is not contradicted (F11, R44)."""
     for group in context.topology.groups.values():
@@ -112,7 +112,7 @@ def _derived(context: Context, group: Group, key: str) -> list[Any]:
     return [values[key]]
 
 
-@rule
+@rule("X5")
 def listening(context: Context) -> Iterator[Problem]:
     """Ranks listen where the proxy can reach them (X5)."""
     for group in context.topology.groups.values():
@@ -129,7 +129,7 @@ def listening(context: Context) -> Iterator[Problem]:
             yield error("X5", f"{message} could not listen there; delete it", context.where(group, "args", "host"))
 
 
-@rule
+@rule("R45", "R46")
 def same_on_both_sides(context: Context) -> Iterator[Problem]:
     """What must be equal on prefill and decode is (R45, R46)."""
     groups = [group for role in Role for group in context.groups(role)]
@@ -151,7 +151,7 @@ def same_on_both_sides(context: Context) -> Iterator[Problem]:
                 return
 
 
-@npu_rule
+@npu_rule("R34", "R35")
 def scheduling(context: Context) -> Iterator[Problem]:
     """Schedulers stand on the side that they are for (R34, R35)."""
     for group in context.topology.groups.values():
@@ -165,8 +165,7 @@ def scheduling(context: Context) -> Iterator[Problem]:
             config.get("recompute_scheduler_enable") or nested.get("recompute_scheduler_enable")
         ):
             message = f"recompute_scheduler_enable belongs to decode only; take it out of {group.name}"
-            ignored = context.release >= (0, 23, 0)
-            yield warning("R34", message, where) if ignored else error("R34", message, where)
+            yield by_version(context, "R34", message, where)
         if config.get("enable_balance_scheduling") or nested.get("enable_balance_scheduling"):
             message = "enable_balance_scheduling is for servers that do both roles; vLLM-Ascend refuses it here"
             yield error("R35", message, where)

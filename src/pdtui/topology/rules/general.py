@@ -20,7 +20,7 @@ _PLACEHOLDER = re.compile(
 )
 
 
-@rule
+@rule("F07")
 def names(context: Context) -> Iterator[Problem]:
     """Names are unique over nodes and groups, and no reserved words (F07)."""
     topology = context.topology
@@ -35,7 +35,7 @@ def names(context: Context) -> Iterator[Problem]:
             yield error("F07", message, ("groups", name), on_key=True)
 
 
-@rule
+@rule("F06", "R89")
 def version(context: Context) -> Iterator[Problem]:
     """The version is one whose port formulas are known (R89)."""
     topology = context.topology
@@ -58,7 +58,7 @@ def version(context: Context) -> Iterator[Problem]:
         yield warning("R89", message, (key,))
 
 
-@rule
+@rule("F06")
 def paths(context: Context) -> Iterator[Problem]:
     """Paths on the nodes do not depend on where a program happens to run (F06)."""
     runtime = context.file.runtime
@@ -82,7 +82,7 @@ def _no_path(path: str) -> str:
     return f"`{path}` must be an absolute path, beginning with / or, for the home where ranks run, with ~/"
 
 
-@rule
+@rule("T15")
 def both_roles(context: Context) -> Iterator[Problem]:
     """There is at least one prefill and one decode group (T15)."""
     for role in Role:
@@ -91,7 +91,7 @@ def both_roles(context: Context) -> Iterator[Problem]:
             yield error("T15", message, ("groups",), on_key=True)
 
 
-@rule
+@rule("V2")
 def placeholders(context: Context) -> Iterator[Problem]:
     """No value is left as a guide prints it (V2)."""
     for path, text in _texts(context):
@@ -115,7 +115,7 @@ def _texts(context: Context) -> Iterator[tuple[Path, str]]:
                 yield context.where(group, "env", key), value
 
 
-@rule
+@rule("F09")
 def not_yet(context: Context) -> Iterator[Problem]:
     """Settings that are read and have no effect yet (F09)."""
     file = context.file
@@ -126,7 +126,7 @@ def not_yet(context: Context) -> Iterator[Problem]:
         yield info("F09", "`workload` has no effect yet", ("workload",), on_key=True)
 
 
-@rule
+@rule("R79", "T16")
 def nodes_apart(context: Context) -> Iterator[Problem]:
     """No server stands under two names (T16), and none is reached by loopback when others are not (R79)."""
     nodes = context.topology.nodes

@@ -9,7 +9,7 @@ from pdtui.topology.planner import placement, rank_devices
 from pdtui.topology.rules.registry import Context, cpu_rule, error, info, npu_rule, ranges, rule
 
 
-@rule
+@rule("R01", "R02")
 def coverage(context: Context) -> Iterator[Problem]:
     """The ranks of a group cover 0..dp_size-1 exactly once (R01, R02)."""
     for name, group in context.topology.groups.items():
@@ -37,7 +37,7 @@ def coverage(context: Context) -> Iterator[Problem]:
             yield error("R02", message, (*path, "ranks"), on_key=True)
 
 
-@npu_rule
+@npu_rule("R05", "R06", "R07")
 def sizes(context: Context) -> Iterator[Problem]:
     """The ranks of a node fit on its NPUs (R05), and all ids exist there (R07)."""
     npus = context.topology.npus_per_node
@@ -67,7 +67,7 @@ def _devices_path(context: Context, group: str, node: str) -> tuple[str, ...]:
     return (*path, node) if isinstance(context.file.groups[group].devices, dict) else path
 
 
-@npu_rule
+@npu_rule("R06")
 def devices_apart(context: Context) -> Iterator[Problem]:
     """No NPU is taken by two groups (R06)."""
     topology = context.topology
@@ -88,7 +88,7 @@ def devices_apart(context: Context) -> Iterator[Problem]:
             yield error("R06", message, (*path, "devices") if context.document.has((*path, "devices")) else path)
 
 
-@cpu_rule
+@cpu_rule("R07")
 def no_devices(context: Context) -> Iterator[Problem]:
     """No NPUs are given out where there are none (R07)."""
     for name, part in context.file.groups.items():
@@ -97,7 +97,7 @@ def no_devices(context: Context) -> Iterator[Problem]:
             yield error("R07", message, ("groups", name, "devices"), on_key=True)
 
 
-@rule
+@rule("F11", "R04")
 def meeting_point(context: Context) -> Iterator[Problem]:
     """A group meets at an address of the node of rank 0, reachable from its other nodes (R04)."""
     topology = context.topology
@@ -124,7 +124,7 @@ def meeting_point(context: Context) -> Iterator[Problem]:
             yield error("R04", f"{message}; delete it, or change the order of `nodes`", path)
 
 
-@rule
+@rule("F11", "T11")
 def single_ranks(context: Context) -> Iterator[Problem]:
     """A group of one rank runs without data parallel flags (T11)."""
     for name, group in context.topology.groups.items():
@@ -141,7 +141,7 @@ def single_ranks(context: Context) -> Iterator[Problem]:
                 yield error("T11", f"{message}; delete it, or raise dp_size", where, on_key=True)
 
 
-@rule
+@rule("T11")
 def dense_instances(context: Context) -> Iterator[Problem]:
     """A dense model runs as independent instances, without data parallel settings (T11)."""
     if context.topology.model.kind != "dense":

@@ -40,7 +40,7 @@ DROPPED_KEYS = frozenset({"kv_rank", "kv_parallel_size", "kv_buffer_size", "kv_i
 NEEDLESS_KEYS = frozenset({"kv_connector_module_path", "kv_buffer_device"})
 
 
-@rule
+@rule("K10", "R31")
 def connectors(context: Context) -> Iterator[Problem]:
     """All groups use connectors of one flow (R31), and ones that the version has (K10)."""
     topology = context.topology
@@ -79,7 +79,7 @@ def _connector_path(context: Context, group: Group) -> Path:
     return ("kv", "connector")
 
 
-@npu_rule
+@npu_rule("K6")
 def equal_shapes(context: Context) -> Iterator[Problem]:
     """Groups of one role have one shape, since the other role is told only one (K6)."""
     for role in Role:
@@ -102,7 +102,7 @@ def _words(shape: tuple[int, int, int]) -> str:
     return f"dp_size {shape[0]}, tp_size {shape[1]}" + (f", pp_size {shape[2]}" if shape[2] > 1 else "")
 
 
-@rule
+@rule("R29")
 def decode_pipeline(context: Context) -> Iterator[Problem]:
     """Decode has no pipeline (R29)."""
     for group in context.groups(Role.DECODE):
@@ -111,7 +111,7 @@ def decode_pipeline(context: Context) -> Iterator[Problem]:
             yield error("R29", message, ("groups", group.name, "pp_size"))
 
 
-@npu_rule
+@npu_rule("K20", "R28", "R29")
 def sizes_fit(context: Context) -> Iterator[Problem]:
     """Prefill's tp_size is decode's or a multiple of it (R28); pipelines and contexts are not mixed (R29)."""
     seen: set[tuple[int, int]] = set()
@@ -136,7 +136,7 @@ def sizes_fit(context: Context) -> Iterator[Problem]:
                 yield error("K20", "prefill context parallelism was removed in vllm-ascend 0.25.1", where)
 
 
-@rule
+@rule("C5", "F11", "K2", "K11", "R23", "R24")
 def transfer_keys(context: Context) -> Iterator[Problem]:
     """What the file adds to --kv-transfer-config is known and does not contradict what is derived (K2, R24)."""
     for group in context.topology.groups.values():
@@ -175,7 +175,7 @@ def _role(group: Group, value: object, path: Path) -> Iterator[Problem]:
         )
 
 
-@npu_rule
+@npu_rule("R25", "R26")
 def told_sizes(context: Context) -> Iterator[Problem]:
     """Sizes that the file gives the connector are the groups' own (R26)."""
     for group in context.topology.groups.values():

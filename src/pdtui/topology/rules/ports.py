@@ -35,7 +35,7 @@ def path_of(use: PortUse) -> Path:
     return ("proxy", "port") if use.use == "proxy" else ("groups", owner_of(use), f"{use.use}_port")
 
 
-@rule
+@rule("R11")
 def in_range(context: Context) -> Iterator[Problem]:
     """Every port that follows from the file exists (R11)."""
     seen = set()
@@ -46,7 +46,7 @@ def in_range(context: Context) -> Iterator[Problem]:
             yield error("R11", message, path_of(use))
 
 
-@rule
+@rule("R11", "R13", "R33", "R72")
 def collisions(context: Context) -> Iterator[Problem]:
     """No two of the ports on one host are the same (R11, R13, R33, R72)."""
     uses = sorted(
@@ -102,7 +102,7 @@ def _use(use: PortUse) -> str:
     return "the proxy" if use.use == "proxy" else f"{use.use} of {use.owner}"
 
 
-@npu_rule
+@npu_rule("P5", "P8", "R14", "R15")
 def transfer_engine(context: Context) -> Iterator[Problem]:
     """Ports keep out of the ranges from which Mooncake's transfer engine picks (R14, R15, P5, P8)."""
     topology = context.topology
@@ -169,7 +169,7 @@ def _hosts(context: Context) -> list[tuple[list[PortUse], list[Group]]]:
     return [(uses.get(host, []), on_host) for host, on_host in groups.items()]
 
 
-@npu_rule
+@npu_rule("R17", "R18")
 def hccl(context: Context) -> Iterator[Problem]:
     """HCCL's ports exist and are free (R17), and groups on one host have their own (R18)."""
     topology = context.topology
@@ -202,7 +202,7 @@ def _talks(context: Context, group: Group) -> bool:
     return not (context.topology.is_apart(group) and group.npus_per_rank == 1)
 
 
-@rule
+@rule("R16")
 def ephemeral(context: Context) -> Iterator[Problem]:
     """Fixed ports are not among those that the kernel hands out, unless reserved (R16)."""
     inside = [use for use in context.plan.ports if use.use in EXACT and use.last >= EPHEMERAL[0]]

@@ -11,14 +11,14 @@ from pdtui.topology.rules.registry import Context, error, info, rule
 WILDCARDS = frozenset({"0.0.0.0", "::", "*"})  # noqa: S104 - recognised, not bound
 
 
-@rule
+@rule("X1")
 def present(context: Context) -> Iterator[Problem]:
     """Clients need a proxy (X1)."""
     if context.topology.proxy is None:
         yield info("X1", "no `proxy`: nothing brings requests to the ranks", ("groups",), on_key=True)
 
 
-@rule
+@rule("R73")
 def advertised(context: Context) -> Iterator[Problem]:
     """The address that others are given is a real one (R73)."""
     topology, proxy = context.topology, context.topology.proxy

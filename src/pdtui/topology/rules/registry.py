@@ -11,6 +11,7 @@ from pdtui.topology.findings import Path, Problem, Severity
 from pdtui.topology.model import Group, Role, Topology
 from pdtui.topology.plan import Plan
 from pdtui.topology.planner import make_plan
+from pdtui.topology.rules.explained import EXPLANATIONS
 from pdtui.topology.schema import RankPart, TopologyFile
 from pdtui.topology.versions import Release, known_release
 from pdtui.topology.yaml_tree import Document
@@ -68,25 +69,51 @@ class Context:
 
 Rule = Callable[[Context], Iterator[Problem]]
 
-_RULES: list[Rule] = []
+
+@dataclass(frozen=True, slots=True)
+class Registered:
+    """A function of the registry."""
+
+    function: Rule
+    ids: tuple[str, ...]
+    """The rules whose findings it yields; each of them has an `Explanation`."""
+    on: Literal["any", "npus", "cpu"]
+    """The platforms on which it is asked."""
+
+    def applies(self, topology: Topology) -> bool:
+        """Whether it is asked of a topology."""
+        return self.on == "any" or topology.has_npus is (self.on == "npus")
 
 
-def rule(function: Rule) -> Rule:
-    """Add a function to the registry; it yields what it finds."""
-    _RULES.append(function)
-    return function
+RULES: list[Registered] = []
 
 
-def npu_rule(function: Rule) -> Rule:
+def _register(ids: tuple[str, ...], on: Literal["any", "npus", "cpu"]) -> Callable[[Rule], Rule]:
+    def add(function: Rule) -> Rule:
+        RULES.append(Registered(function, ids, on))
+        return function
+
+    return add
+
+
+def rule(*ids: str) -> Callable[[Rule], Rule]:
+    """Add a function to the registry; it yields findings of the rules with these ids."""
+    return _register(ids, "any")
+
+
+def npu_rule(*ids: str) -> Callable[[Rule], Rule]:
     """Add a rule about NPUs, vLLM-Ascend, HCCL or Mooncake: it is not asked on a platform without NPUs."""
-    _RULES.append(lambda context: function(context) if context.topology.has_npus else iter(()))
-    return function
+    return _register(ids, "npus")
 
 
-def cpu_rule(function: Rule) -> Rule:
+def cpu_rule(*ids: str) -> Callable[[Rule], Rule]:
     """Add a rule about vLLM on a platform without NPUs: it is asked there only."""
-    _RULES.append(lambda context: iter(()) if context.topology.has_npus else function(context))
-    return function
+    return _register(ids, "cpu")
+
+
+def by_version(context: Context, rule_id: str, message: str, path: Path, *, on_key: bool = False) -> Problem:
+    """Return a problem as severe as its rule is in the file's version of vllm-ascend."""
+    return Problem(rule_id, EXPLANATIONS[rule_id].severity(context.release), message, path, on_key)
 
 
 def error(rule_id: str, message: str, path: Path, *, on_key: bool = False) -> Problem:
@@ -107,7 +134,7 @@ def info(rule_id: str, message: str, path: Path, *, on_key: bool = False) -> Pro
 def check(topology: Topology, file: TopologyFile, document: Document) -> list[Problem]:
     """Return what all rules find."""
     context = Context(topology, file, document)
-    return [problem for function in _RULES for problem in function(context)]
+    return [problem for one in RULES if one.applies(topology) for problem in one.function(context)]
 
 
 def ranges(ports: Any) -> str:

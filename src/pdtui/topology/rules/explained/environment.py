@@ -1,0 +1,9 @@
+"""Variables and containers (V, R)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from pdtui.topology.rules.explained.explanation import Explanation, table
+
+RULES: Mapping[str, Explanation] = table(())

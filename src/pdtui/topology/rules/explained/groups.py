@@ -1,0 +1,9 @@
+"""Groups, ranks and NPUs (T, R)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from pdtui.topology.rules.explained.explanation import Explanation, table
+
+RULES: Mapping[str, Explanation] = table(())

@@ -1,0 +1,9 @@
+"""What only scripts can show: found by `pdtui import` (R, X)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from pdtui.topology.rules.explained.explanation import Explanation, table
+
+RULES: Mapping[str, Explanation] = table(())

@@ -1,0 +1,7 @@
+"""Rules of ports: what breaks each of them, and what does not."""
+
+from __future__ import annotations
+
+from tests.topology.examples import Case
+
+CASES: tuple[Case, ...] = ()
