@@ -4,19 +4,21 @@ from __future__ import annotations
 
 import time
 
+import pytest
+
 from pdtui.topology.planner import make_plan
 from tests.topology.examples import loaded
-from tests.topology.generate import large
+from tests.topology.generate import crowded, large
 
 
-def test_64_nodes_are_loaded_and_checked_in_half_a_second_of_cpu() -> None:
-    text = large()
+@pytest.mark.parametrize(("text", "ranks"), [(large(), 64 + 512), (crowded(), 64 * 10)], ids=["large", "crowded"])
+def test_64_nodes_are_loaded_and_checked_in_half_a_second_of_cpu(text: str, ranks: int) -> None:
     started = time.process_time()
     result = loaded(text)
     spent = time.process_time() - started
     assert result.findings == ()
     assert result.topology is not None
-    assert len(make_plan(result.topology).ranks) == 64 + 512
+    assert len(make_plan(result.topology).ranks) == ranks
     assert spent < 0.5
 
 
