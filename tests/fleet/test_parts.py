@@ -10,7 +10,6 @@ from pathlib import Path
 import pytest
 
 from pdtui.errors import UsageError
-from pdtui.fleet.difference import argv_difference, env_difference
 from pdtui.fleet.headline import clock_time, make_headline
 from pdtui.fleet.intents import StartRanks
 from pdtui.fleet.journal import Journal, default_dir
@@ -121,21 +120,6 @@ def test_a_target_that_no_node_can_have_is_refused_before_one_is_asked(cluster: 
 def test_prefixes_are_no_targets(cluster: Cluster) -> None:
     with pytest.raises(UsageError):
         resolve(("p",), cluster.topology, cluster.plan)
-
-
-def test_difference_names_flags_compares_json_as_values_and_hides_secrets() -> None:
-    planned = ("vllm", "serve", "/m", "--seed", "1", "--api-key", "aaa", "--c", '{"a": 1, "b": 2}', "--eager")
-    running = ("vllm", "serve", "/n", "--api-key=bbb", "--c", '{"b":2,"a":1}', "--seed", "2", "--old", "x")
-    assert argv_difference(planned, running) == (
-        "--api-key: *** -> *** (plan)",
-        "--eager: absent -> set (plan)",
-        "--seed: 2 -> 1 (plan)",
-        "command: vllm serve /n -> vllm serve /m (plan)",
-        "--old: x -> absent (plan)",
-    )
-    assert argv_difference(planned, planned) == ()
-    lines = env_difference({"A": "1", "HF_TOKEN": "aaa"}, {"HF_TOKEN": "bbb", "B": "2"})
-    assert lines == ("A: absent -> 1 (plan)", "B: 2 -> absent (plan)", "HF_TOKEN: *** -> *** (plan)")
 
 
 @pytest.mark.parametrize(

@@ -8,9 +8,11 @@ from pathlib import Path
 
 import click
 
-from pdtui.cli import plan_polling
+from pdtui.cli import changes, plan_polling
 from pdtui.cli.output import columns, print_json
 from pdtui.errors import UsageError
+from pdtui.text import clean_line
+from pdtui.topology.compare import ranks_compared
 from pdtui.topology.load import load_checked
 from pdtui.topology.model import Topology
 from pdtui.topology.plan import Plan, PortUse, RankPlan
@@ -24,6 +26,7 @@ from pdtui.topology.script import command_line, run_script
 @click.option("--json", "as_json", is_flag=True, help="Print ranks and port map as JSON.")
 @click.option("--rank", metavar="RANK", help="Print the start script of one rank, such as decode/17.")
 @click.option("--commands", is_flag=True, help="Print every rank's command and environment too.")
+@click.option("--diff", nargs=2, metavar="RANK RANK", help="Print what differs between two ranks instead.")
 @click.option("--polling", is_flag=True, help="Print how often the NPU tools of a node are called instead.")
 @click.option("--consoles", type=click.IntRange(1, 100), help="With --polling: how many watch at once (1).")
 @click.option(
@@ -36,6 +39,7 @@ def command(
     as_json: bool,
     rank: str | None,
     commands: bool,
+    diff: tuple[str, str] | None,
     polling: bool,
     consoles: int | None,
     call_seconds: float | None,
@@ -46,22 +50,38 @@ def command(
     """
     topology = load_checked(file)
     if polling:
-        if rank is not None or commands:
-            raise UsageError("--polling goes with neither --rank nor --commands")
+        if rank is not None or commands or diff:
+            raise UsageError("--polling goes with neither --rank nor --commands nor --diff")
         _polling(topology, as_json=as_json, consoles=consoles or 1, seconds=call_seconds or 0.5)
         return 0
     if consoles is not None or call_seconds is not None:
         raise UsageError("--consoles and --call-seconds go with --polling")
     plan = make_plan(topology)
-    if rank is not None:
-        if rank not in plan.by_id:
-            raise UsageError(f"there is no rank {rank}", remedy=f"ranks are {_some(plan)}")
-        click.echo(run_script(_shown(plan.by_id[rank]), topology.runtime), nl=False)
+    if diff:
+        if rank is not None or commands:
+            raise UsageError("--diff goes with neither --rank nor --commands")
+        _diff(topology, (_rank(plan, diff[0]), _rank(plan, diff[1])), as_json=as_json)
+    elif rank is not None:
+        click.echo(run_script(_shown(_rank(plan, rank)), topology.runtime), nl=False)
     elif as_json:
         print_json(as_dict(plan))
     else:
         click.echo("\n".join(_text(topology, plan, commands=commands)))
     return 0
+
+
+def _rank(plan: Plan, rank_id: str) -> RankPlan:
+    if rank_id not in plan.by_id:
+        raise UsageError(f"there is no rank {clean_line(rank_id)}", remedy=f"ranks are {_some(plan)}")
+    return plan.by_id[rank_id]
+
+
+def _diff(topology: Topology, ranks: tuple[RankPlan, RankPlan], *, as_json: bool) -> None:
+    found = ranks_compared(topology, *ranks)
+    if as_json:
+        print_json(changes.two_ranks_as_dict(ranks, found))
+    else:
+        click.echo("\n".join(changes.of_two_ranks(topology, ranks, found)))
 
 
 def _polling(topology: Topology, *, as_json: bool, consoles: int, seconds: float) -> None:

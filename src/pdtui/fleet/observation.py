@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
-from pdtui.fleet.difference import argv_difference, env_difference, literal_env
 from pdtui.fleet.servers import output_words
 from pdtui.fleet.snapshot import (
     WARM_UP,
@@ -20,6 +19,7 @@ from pdtui.fleet.snapshot import (
 from pdtui.fleet.strangers import ANY_ADDRESS, Unmanaged
 from pdtui.remote.messages.processes import Listener
 from pdtui.remote.messages.ranks import ProcessState, RankRecord
+from pdtui.topology.compare import Change, argv_changes, env_changes, seen_env_changes
 from pdtui.topology.model import Role
 from pdtui.topology.plan import RankPlan
 from pdtui.topology.script import in_home
@@ -28,6 +28,12 @@ LOOPBACK = frozenset({"127.0.0.1", "::1"})
 
 MISSES = 2
 """Unanswered /health requests in a row after which a rank that was ready is unhealthy."""
+
+
+SAME_WORDS = "the same flags and variables in another order"
+"""What is said of an outdated rank whose command differs in nothing else."""
+
+UNREAD_ENV = "its environment cannot be read"
 
 
 @dataclass(slots=True)
@@ -222,7 +228,7 @@ def status_of(rank: RankPlan, memory: RankMemory, view: View) -> RankStatus:
         difference = _by_hand(rank, memory.unmanaged)
     elif record is not None and memory.alive and record.digest != rank.digest:
         flags.append("outdated")
-        difference = (*argv_difference(rank.argv, record.argv), *env_difference(rank.env, record.env))
+        difference = difference_words(outdated_changes(rank, record)) or (SAME_WORDS,)
     elif record is not None and record.processes and not memory.alive:
         difference = (f"processes left of its last run: pid {', '.join(map(str, record.processes))}",)
     if shown is not None and shown.log_note and memory.alive:
@@ -339,13 +345,28 @@ def _log(memory: RankMemory) -> tuple[str, str, tuple[int, ...]]:
     return process.output.path, words, pids
 
 
+def outdated_changes(rank: RankPlan, record: RankRecord) -> tuple[Change, ...]:
+    """Return how a rank of ours that runs differs from the plan."""
+    return (*argv_changes(record.argv, rank.argv), *env_changes(record.env, rank.env))
+
+
+def by_hand_changes(rank: RankPlan, found: Unmanaged) -> tuple[Change, ...]:
+    """Return how a server that was started by hand differs from the plan, as far as it can be read."""
+    if found.server is None:
+        return ()
+    process = found.server.process
+    changes = argv_changes(found.server.words, in_home(rank.argv, process.env.get("HOME", "")))
+    return (*changes, *(seen_env_changes(process.env, rank.env) if process.env_known else ()))
+
+
+def difference_words(changes: Sequence[Change]) -> tuple[str, ...]:
+    """Return a line for each change from what runs to the plan: `--seed: 1 -> 1024 (plan)`."""
+    return tuple(change.words(" (plan)") for change in changes)
+
+
 def _by_hand(rank: RankPlan, found: Unmanaged | None) -> tuple[str, ...]:
     """Return how a server that was started by hand differs from the plan."""
     if found is None or found.server is None:
         return ()
-    process = found.server.process
-    lines = argv_difference(in_home(rank.argv, process.env.get("HOME", "")), found.server.words)
-    if not process.env_known:
-        return (*lines, "its environment cannot be read")
-    env = literal_env(rank.env)
-    return (*lines, *env_difference(env, {name: process.env[name] for name in env if name in process.env}))
+    unread = () if found.server.process.env_known else (UNREAD_ENV,)
+    return (*difference_words(by_hand_changes(rank, found)), *unread)

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from functools import cached_property
 from pathlib import PurePath
 
-from pdtui.fleet.difference import flags_of
 from pdtui.remote.messages.processes import Listener, Output, ProcessInfo
+from pdtui.topology.compare import flags_of
 from pdtui.topology.plan import RankPlan
 from pdtui.topology.redact import redacted
 
