@@ -27,6 +27,7 @@ COMMANDS = {
     "demo": "the console over a simulated cluster",
     "check": "static findings of a topology file",
     "plan": "ranks, devices, commands and the port map",
+    "diff": "what changes between two topology files, or between a file and what runs",
     "schema": "JSON Schema of the topology file",
     "preflight": "live checks over the nodes before something is started",
     "status": "nodes, NPUs and ranks now",

@@ -35,15 +35,19 @@ _ALIASES = {
 }
 """Short forms of `vllm serve` (`vllm/engine/arg_utils.py`)."""
 
-_BY_POSITION = frozenset(
+NODE_BOUND = frozenset(
     {
-        *("node", "address", "devices", "API port", "KV ports"),
-        *("--host", "--port"),
-        *("--data-parallel-rank", "--data-parallel-address", "--data-parallel-rpc-port"),
+        *("node", "address", "--host", "VLLM_NIXL_SIDE_CHANNEL_HOST"),
         *("HCCL_IF_IP", "VLLM_HOST_IP", "GLOO_SOCKET_IFNAME", "TP_SOCKET_IFNAME", "HCCL_SOCKET_IFNAME"),
-        *("ASCEND_RT_VISIBLE_DEVICES", "VLLM_NIXL_SIDE_CHANNEL_HOST", "VLLM_NIXL_SIDE_CHANNEL_PORT"),
     }
 )
+"""What follows from the node of a rank."""
+
+_BY_POSITION = NODE_BOUND | {
+    *("devices", "API port", "KV ports", "--port"),
+    *("--data-parallel-rank", "--data-parallel-address", "--data-parallel-rpc-port"),
+    *("ASCEND_RT_VISIBLE_DEVICES", "VLLM_NIXL_SIDE_CHANNEL_PORT"),
+}
 """What follows from where a rank stands: its node, its number, its NPUs."""
 
 _POSITION_KEYS = ("kv_port", "lookup_rpc_port", "engine_id")
@@ -66,18 +70,18 @@ class Change:
     by_position: bool = False
     """It follows from where the ranks stand, and nobody wrote it."""
 
-    def words(self, mark: str = "") -> str:
-        """Return it on one line: `--seed: 1 -> 1024`; `mark` goes to its end."""
-        return f"{self.name}: {short(self.old)} -> {short(self.new)}{mark}"
+    def words(self, mark: str = "", limit: int = _SHORT) -> str:
+        """Return it on one line: `--seed: 1 -> 1024`; `mark` goes to its end, `limit` cuts the values."""
+        return f"{self.name}: {short(self.old, limit)} -> {short(self.new, limit)}{mark}"
 
 
-def short(value: str | None) -> str:
-    """Return a value in a few words."""
+def short(value: str | None, limit: int = _SHORT) -> str:
+    """Return a value in so many characters."""
     if value is None:
         return "absent"
     if value == "":
         return "set"
-    return value if len(value) <= _SHORT else f"{value[: _SHORT - 1]}…"
+    return value if len(value) <= limit else f"{value[: limit - 1]}…"
 
 
 def argv_changes(old: Sequence[str], new: Sequence[str]) -> tuple[Change, ...]:
@@ -142,7 +146,9 @@ def _is_by_position(change: Change, groups: Iterable[Group]) -> bool:
     if root == _KV and rest:
         key = rest.rpartition(".")[2]
         return key in _POSITION_KEYS and not any(key in group.kv_config for group in groups)
-    said = {f"--{name}" for group in groups for name in group.args} | {key for group in groups for key in group.env}
+    said = {f"--{name}" for group in groups for name in group.args} | {
+        key for group in groups for key in group.env
+    }
     return change.name in _BY_POSITION and change.name not in said
 
 
