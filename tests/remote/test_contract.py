@@ -17,6 +17,7 @@ from pdtui.errors import AgentError, AgentLost
 from pdtui.remote.channel import Transport
 from pdtui.remote.client import AgentClient
 from pdtui.remote.messages.commands import Command, LogChunk
+from pdtui.remote.messages.processes import ProcessInfo
 from pdtui.remote.messages.ranks import ProcessState
 from pdtui.remote.transports.local import LocalTransport
 from tests.remote.conftest import CLOCK, carriers, following, on_node, spec
@@ -234,8 +235,12 @@ child.kill()
 child.wait()
 """
     async with on_node(transport, program) as (pid,):
-        found = await agent.processes(match=[seconds], env=["WANTED"])
-        slept = [p for p in found if p.argv[0] == "sleep"]
+
+        async def sleeping() -> list[ProcessInfo]:
+            found = await agent.processes(match=[seconds], env=["WANTED"])
+            return [p for p in found if p.argv[0] == "sleep"]
+
+        slept: list[ProcessInfo] = await eventually(sleeping, what="what was started shows its command line")
         assert [(p.pid, p.argv, dict(p.env)) for p in slept] == [(int(pid), ("sleep", seconds), {"WANTED": "yes"})]
 
 

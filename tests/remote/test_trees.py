@@ -6,6 +6,7 @@ import asyncio
 import os
 import signal
 import subprocess
+import sys
 from collections.abc import AsyncIterator, Callable
 from contextlib import suppress
 from pathlib import Path
@@ -61,6 +62,7 @@ async def find(agent: AgentClient, word: str, count: int = 1) -> list[ProcessInf
 
     async def probe() -> list[ProcessInfo]:
         found = await agent.processes(match=(word,), env=("BY_HAND",))
+        assert all(info.argv for info in found)  # Also of one that is just between two programs.
         named = sorted((info for info in found if info.argv[0] != "bash"), key=lambda info: info.start)
         return named if len(named) == count else []
 
@@ -177,3 +179,32 @@ async def test_where_output_goes_and_what_is_known_is_not_told_again(
     assert all(named[info.pid].brief for info in found.values())
     assert found["kept"].env["BY_HAND"]
     assert "SECRET" not in found["kept"].env
+
+
+async def test_process_that_becomes_another_program_is_told_again(
+    connect: Connect, typed: Type, tmp_path: Path
+) -> None:
+    agent = await connect()
+    go = tmp_path / "go"
+    os.mkfifo(go)
+    shell = typed(f"read < {go}; WORD=new exec {sys.executable} -c 'import time; time.sleep(3112)' became-3112")
+
+    known: list[tuple[int, int]] = []
+
+    async def looks(program: str) -> list[ProcessInfo]:
+        found = await agent.processes(match=("became-3112",), env=("BY_HAND", "WORD"), known=known)
+        return [info for info in found if info.argv[:1] == (program,)]
+
+    found: list[ProcessInfo] = await eventually(lambda: looks("bash"), what="the shell")
+    (before,) = found
+    known.append((before.pid, before.start))
+    (brief,) = await agent.processes(match=("became-3112",), known=known)
+    assert brief.brief
+    await asyncio.to_thread(go.write_text, "\n")
+    found = await eventually(lambda: looks(sys.executable), what="the program that it became")
+    (after,) = found
+    assert (after.pid, after.start) == (shell.pid, before.start)
+    assert after.argv[-1] == "became-3112"
+    assert (before.env.get("WORD"), after.env.get("WORD")) == (None, "new")
+    (again,) = await agent.processes(match=("became-3112",), known=known)
+    assert again.brief

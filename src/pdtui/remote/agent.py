@@ -524,14 +524,16 @@ SHELLS = ("sh", "bash", "dash", "zsh", "ksh")
 
 
 class Census(object):
-    """Processes that look like servers, and those that are asked for; command lines are read once.
+    """Processes that look like servers, and those that are asked for; of all others command lines are read once.
 
     What a process is called changes with an exec: young ones and shells are looked at again each time, the others
-    in turn.
+    in turn. In the instant of its exec it shows no command line at all: then what it showed before holds.
     """
 
     def __init__(self):
         self.known = {}
+        self.match = ()
+        self.told = {}
         self.lock = threading.Lock()
         self.turn = 0
 
@@ -541,13 +543,14 @@ class Census(object):
         first, settled, found = self.known.get(key, (now, False, ()))
         if not settled or now - first < Entries.YOUNG or (stat.pid + self.turn) % Entries.TURNS == 0:
             argv = argv_of(stat.pid)
-            found = tuple(part for part in match if any(part in word for word in argv))
+            if argv:
+                found = tuple(part for part in match if any(part in word for word in argv))
             settled = not argv or os.path.basename(argv[0]).lstrip("-") not in SHELLS
             self.known[key] = (first, settled, found)
         return any(part in found for part in match)
 
     def list(self, args):
-        """Return the processes; of those that the console knows already only what changes."""
+        """Return the processes; of those that the console knows under their command line only the rest."""
         match, names, skip = tuple(args["match"]), args["env"], args.get("skip", "")
         asked = set(args.get("pids", ()))
         told = set((pid, start) for pid, start in args.get("known", ()))
@@ -557,7 +560,10 @@ class Census(object):
         with self.lock:
             self.turn += 1
             keys = set((stat.pid, stat.start) for stat in table.stats.values())
+            if match and match != self.match:
+                self.match, self.known = match, {}
             self.known = {key: value for key, value in self.known.items() if key in keys}
+            self.told = {key: value for key, value in self.told.items() if key in keys}
             chosen = [
                 stat
                 for stat in table.stats.values()
@@ -568,8 +574,15 @@ class Census(object):
             hidden = MACHINE and MARKERS.elsewhere(stat)
             if hidden or (skip and marker.startswith(skip) and stat.pid not in asked):
                 continue
-            if not is_alive(read_stat(stat.pid), stat.start):
+            key, today = (stat.pid, stat.start), read_stat(stat.pid)
+            if not is_alive(today, stat.start):
                 continue
+            before = self.told.get(key, [])
+            argv = before
+            if not before or today.state != "D":  # stuck in a driver perhaps: then its memory hangs too
+                argv = argv_of(stat.pid) or before
+            if not argv and stat.pid not in asked:
+                continue  # between two programs, or at its end: the next look tells
             view = {
                 "pid": stat.pid,
                 "start": stat.start,
@@ -577,17 +590,19 @@ class Census(object):
                 "tree": sorted(table.living(set(table.below(stat.pid)))),
                 "output": output_of(stat.pid),
             }
-            if (stat.pid, stat.start) not in told:
+            if key not in told or argv != before:
                 values = environment(stat.pid) if names else {}
                 view.update(
                     session=stat.session,
                     started=boot + stat.start / ticks,
-                    argv=argv_of(stat.pid),
-                    env={key: values[key] for key in names if key in values} if values else None,
+                    argv=argv,
+                    env={name: values[name] for name in names if name in values} if values else None,
                     user=user_of(stat.pid),
                     rank=marker,
                     inner=inner_pid(stat.pid),
                 )
+                with self.lock:
+                    self.told[key] = argv
             found.append(view)
         return found
 

@@ -98,8 +98,9 @@ class NodeAgent(Protocol):
     ) -> Sequence[ProcessInfo]:
         """Return processes one of whose words contains one of `match`, and those of `pids`.
 
-        `env` names the variables to read, `known` the processes (pid, start) of which a brief answer suffices;
-        those whose PDTUI_RANK begins with `skip` are left out unless their pid is asked for.
+        `env` names the variables to read, `known` the processes (pid, start) of which a brief answer does while
+        their command line is what was told last; those whose PDTUI_RANK begins with `skip` are left out unless
+        their pid is asked for.
         """
         ...
 
