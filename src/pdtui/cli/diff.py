@@ -21,14 +21,28 @@ RUNNING = "running"
 @click.argument("old", metavar="OLD", type=click.Path(path_type=Path))
 @click.argument("new", metavar="NEW", type=click.Path(path_type=Path))
 @click.option("--json", "as_json", is_flag=True, help="Print everything that differs as JSON.")
-def command(old: Path, new: Path, as_json: bool) -> int:
+@click.option(
+    "--wait",
+    type=click.FloatRange(min=0),
+    default=20.0,
+    show_default=True,
+    metavar="SECONDS",
+    help="With running: how long nodes may take for their first answers.",
+)
+def command(old: Path, new: Path, as_json: bool, wait: float) -> int:
     """Print what NEW makes run otherwise than OLD does, and which ranks must restart for it.
 
     Said once for all ranks of a group that change alike. Comments, order and other spellings of the same are no
     difference. Findings are told that NEW has and OLD has not.
 
-    Exit status: 0 the same, 1 something differs, 2 a file cannot be read.
+    `pdtui diff FILE running` compares what runs on the nodes now with what FILE makes run, and changes nothing
+    there: ranks of pdtui, those that were started by hand, those that do not run or are not in FILE. What nobody
+    could be asked about is not known, and not the same. (./running is a file of that name.)
+
+    Exit status: 0 the same, 1 something differs or is not known, 2 a file cannot be read.
     """
+    if str(new) == RUNNING:
+        return _running(old, as_json=as_json, wait=wait)
     before, after = _topology(old), _topology(new)
     found = compare_files(before[0], after[0], before[1].findings, after[1].findings)
     if as_json:
@@ -36,6 +50,24 @@ def command(old: Path, new: Path, as_json: bool) -> int:
     else:
         click.echo("\n".join(as_lines(found, same="no difference in what runs")))
     return 0 if found.is_empty else 1
+
+
+def _running(file: Path, *, as_json: bool, wait: float) -> int:
+    """Compare a file with what its nodes run."""
+    from pdtui.cli.live import with_fleet  # Two files are compared without what reaches nodes.
+    from pdtui.fleet.fleet import Fleet
+
+    async def work(fleet: Fleet) -> int:
+        found = fleet.differences()
+        if as_json:
+            print_json(as_dict(found, old=RUNNING, new=str(file)))
+        else:
+            click.echo(
+                "\n".join(as_lines(found, same=f"what runs is what {file} says", head=f"from what runs to {file}"))
+            )
+        return 0 if found.is_empty else 1
+
+    return with_fleet(file, work, read_only=True, wait=wait, npus=False)
 
 
 def _topology(path: Path) -> tuple[Topology, Loaded]:

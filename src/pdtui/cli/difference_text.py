@@ -12,9 +12,6 @@ from pdtui.topology.compare import Change, short, spans
 from pdtui.topology.differences import Alike, Differences, GroupDifference, NodeDifference, Step
 from pdtui.topology.load import one_line
 
-SIDES = ("old", "new")
-"""What the two sides of a change are called."""
-
 _FATES = {
     "added": "new",
     "removed": "gone",
@@ -41,7 +38,13 @@ def as_dict(found: Differences, **also: object) -> dict[str, object]:
         "same": found.is_empty,
         "settings": [changes.as_dict(change) for change in found.settings],
         "nodes": [
-            {"name": node.name, "fate": node.fate, "was": node.was or None, "changes": _dicts(node.changes)}
+            {
+                "name": node.name,
+                "fate": node.fate,
+                "was": node.was or None,
+                "changes": _dicts(node.changes),
+                "note": node.note,
+            }
             for node in found.nodes
         ],
         "groups": [_group_dict(group) for group in found.groups],
@@ -76,9 +79,9 @@ def _group_dict(group: GroupDifference) -> dict[str, object]:
     }
 
 
-def as_lines(found: Differences, *, same: str) -> list[str]:
-    """Return differences as text; `same` is said when there are none."""
-    lines: list[str] = []
+def as_lines(found: Differences, *, same: str, head: str = "") -> list[str]:
+    """Return differences as text; `same` is said when there are none, else `head` first."""
+    lines: list[str] = [head] if head and not found.is_empty else []
     if found.is_empty:
         lines.append(same)
         if found.reordered:
@@ -110,6 +113,8 @@ def _block(head: str, body: Iterator[str] | map[str]) -> Iterator[str]:
 def _node(node: NodeDifference) -> Iterator[str]:
     if node.fate == "added":
         yield f"{node.name} is new: {node.changes[0].new}"
+    elif node.fate == "unknown":
+        yield f"{node.name} is not known: {node.note}"
     elif node.fate == "removed":
         yield f"{node.name} is gone: {node.changes[0].old}"
     else:

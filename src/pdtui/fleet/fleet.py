@@ -34,6 +34,7 @@ from pdtui.fleet.preflight.events import PreflightEvent
 from pdtui.fleet.preflight.report import PreflightReport
 from pdtui.fleet.preflight.request import PreflightRequest, nodes_asked
 from pdtui.fleet.ranks import RankWatcher
+from pdtui.fleet.running import Running, compare_running
 from pdtui.fleet.serving import backend_states, proxy_settings
 from pdtui.fleet.snapshot import BROKEN_STATES, OperationStatus, Snapshot
 from pdtui.fleet.stages import StageTails
@@ -43,6 +44,7 @@ from pdtui.fleet.waiting import first_of
 from pdtui.proxy.interface import Ask, AskProgress, BackendState
 from pdtui.remote.connections import Connections
 from pdtui.remote.interface import NodeAgent, NodeLink
+from pdtui.topology.differences import Differences
 from pdtui.topology.lease import kv_lease
 from pdtui.topology.model import Topology
 from pdtui.topology.plan import Plan
@@ -342,6 +344,15 @@ class Fleet:
     def agent(self, node: str) -> NodeAgent | None:
         """Return the agent where a node's ranks run; None while it is unreachable."""
         return self._links[node].rank_agent
+
+    def differences(self) -> Differences:
+        """Return how what runs differs from the plan, as last seen."""
+        ranks = {
+            rank_id: Running(status, watcher.record(rank_id), watcher.unmanaged(rank_id))
+            for rank_id, status in self.store.ranks.items()
+            for watcher in (self._watchers[status.node],)
+        }
+        return compare_running(self.topology, self.plan, ranks, tuple(self.store.nodes.values()))
 
     # --- what it does
 

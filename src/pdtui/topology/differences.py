@@ -54,8 +54,8 @@ class GroupDifference:
 
     @property
     def before(self) -> int:
-        """How many of its ranks there were before."""
-        return self.size - len(self.of("added"))
+        """How many of its ranks were there before and can be compared."""
+        return self.size - len(self.of("added", "down", "unknown"))
 
     def of(self, *fates: Fate) -> tuple[str, ...]:
         """Return the ids of the ranks with one of these fates."""
@@ -79,10 +79,12 @@ class NodeDifference:
     """A server that is not the same."""
 
     name: str
-    fate: Literal["added", "removed", "renamed", "changed"]
+    fate: Literal["added", "removed", "renamed", "changed", "unknown"]
     was: str = ""
     """Its name before."""
     changes: tuple[Change, ...] = ()
+    note: str = ""
+    """Why it could not be asked."""
 
 
 @dataclass(frozen=True, slots=True)
