@@ -151,7 +151,9 @@ class ScriptedAgent(MemoryAgent):
         super().__init__(node)
         self.chunks = chunks
 
-    async def follow(self, path: str, *, offset: int | None = None, tail: int = 65536) -> AsyncIterator[LogChunk]:
+    async def follow(
+        self, path: str, *, offset: int | None = None, tail: int = 65536, mark: bool = False
+    ) -> AsyncIterator[LogChunk]:
         for chunk in self.chunks:
             yield chunk
         await asyncio.Event().wait()

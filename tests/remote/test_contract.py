@@ -8,6 +8,7 @@ import json
 import os
 import signal
 import sys
+from collections.abc import AsyncGenerator
 from contextlib import AsyncExitStack
 from pathlib import Path
 
@@ -331,6 +332,29 @@ async def test_follow_survives_rotation_by_rename_and_waits_for_a_file(agent: Ag
         chunk = await anext(stream)
     assert bytes(got) == b"one\ntwo\n"
     assert (chunk.data, chunk.offset) == (b"3\n", 0)
+
+
+@pytest.mark.parametrize("size", [None, 0, 20_000, 80_000])
+async def test_follow_says_once_that_all_that_there_was_has_come(
+    agent: AgentClient, tmp_path: Path, size: int | None
+) -> None:
+    log = tmp_path / "log"
+    if size is not None:
+        log.write_bytes(b"x" * size)
+    got = bytearray()
+    async with asyncio.timeout(30):
+        stream = agent.follow(str(log), offset=0, mark=True)
+        async for chunk in stream:
+            got += chunk.data
+            if not chunk.data:
+                break
+        assert (len(got), chunk.offset) == (size or 0, size or 0)
+        with log.open("ab") as file:
+            file.write(b"more")
+        chunk = await anext(stream)
+        assert (chunk.data, chunk.offset) == (b"more", size or 0)
+        assert isinstance(stream, AsyncGenerator)
+        await stream.aclose()
 
 
 async def test_unread_follows_hold_no_more_than_their_credit_and_delay_nothing(

@@ -545,7 +545,9 @@ class MemoryAgent:
         await self._answer()
         return self.node.save_evidence(cluster, rank, stamp, files)
 
-    async def follow(self, path: str, *, offset: int | None = None, tail: int = 65536) -> AsyncIterator[LogChunk]:
+    async def follow(
+        self, path: str, *, offset: int | None = None, tail: int = 65536, mark: bool = False
+    ) -> AsyncIterator[LogChunk]:
         await self._answer()
         if path not in self.node.files:
             raise AgentError(f"no such file: {path}", code="not_found")
@@ -557,6 +559,9 @@ class MemoryAgent:
                 yield LogChunk(path, position, piece, position + len(piece), at=self.node.wall())
                 position += len(piece)
                 continue
+            if mark:
+                mark = False
+                yield LogChunk(path, position, b"", position, at=self.node.wall())
             appended = asyncio.ensure_future(self.node._appended.wait())
             lost = asyncio.ensure_future(self.lost.wait())
             try:

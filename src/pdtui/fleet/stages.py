@@ -17,9 +17,6 @@ from pdtui.topology.plan import RankPlan
 
 _RETRY = 1.0
 
-_PIECE = 16384
-"""Bytes; a node sends larger pieces as long as there is more to read."""
-
 _HANGS = frozenset({"zmq-port-in-use"})
 """Signatures of lines after which a start-up goes no further though the server lives on: the thread that was to
 listen has ended, and the others wait for it."""
@@ -58,7 +55,7 @@ class _Tail:
                 await clock.sleep(_RETRY)
 
     async def _read(self, agent: NodeAgent) -> None:
-        stream = agent.follow(self.path, offset=self._offset)
+        stream = agent.follow(self.path, offset=self._offset, mark=not self.caught_up)
         async with closing(stream):
             async for chunk in stream:
                 for line in (*self._splitter.feed(chunk.data), self._splitter.partial):
@@ -67,7 +64,7 @@ class _Tail:
                         known = match_line(line)
                         self.broken |= known is not None and known[0].id in _HANGS
                 self._offset = chunk.next_offset
-                self.caught_up |= len(chunk.data) < _PIECE
+                self.caught_up |= not chunk.data
                 if self.reader.ready:
                     return
 

@@ -2113,9 +2113,10 @@ def http_get(args, posted=None):
 class Follow(object):
     """One file that the console follows. Used by the follower's thread only."""
 
-    def __init__(self, request, path, offset, tail, patience):
+    def __init__(self, request, path, offset, tail, patience, mark):
         self.request, self.path = request, path
         self.offset, self.tail, self.patience = offset, tail, patience
+        self.mark = mark  # it is still to be said when all that there was has been sent
         self.fd = None
         self.inode = None
         self.gap = False
@@ -2248,7 +2249,8 @@ class Follower(object):
             raise ValueError("no path")
         offset = None if offset is None else min(max(0, int(offset)), 1 << 62)
         patience = float(args.get("patience", FOLLOW_PATIENCE))
-        follow = Follow(request, path, offset, int(args.get("tail", 65536)), patience)
+        tail, mark = int(args.get("tail", 65536)), args.get("mark") is True
+        follow = Follow(request, path, offset, tail, patience, mark)
         with self.wake:
             if self.stuck >= STUCK:
                 raise Failure("timeout", "%d reads hang: a disk does not answer" % self.stuck)
@@ -2335,7 +2337,9 @@ class Follower(object):
                 self.drop(follow)
                 self.agent.fail(follow.request, problem)
             if piece is None:
-                return False
+                if not follow.mark or problem is not None:
+                    return False
+                follow.mark, piece = False, (follow.offset or 0, b"", False)
             offset, data, gap = piece
             follow.unacknowledged += len(data)
             self.unacknowledged += len(data)

@@ -209,9 +209,11 @@ class AgentClient:
         )
         return Evidence(parse.text(value.get("folder")), parse.texts(value.get("errors")))
 
-    async def follow(self, path: str, *, offset: int | None = None, tail: int = 65536) -> AsyncIterator[LogChunk]:
+    async def follow(
+        self, path: str, *, offset: int | None = None, tail: int = 65536, mark: bool = False
+    ) -> AsyncIterator[LogChunk]:
         """Follow a file; one that does not exist yet is waited for."""
-        stream = self._rpc.parts("follow", path=path, offset=offset, tail=tail)
+        stream = self._rpc.parts("follow", path=path, offset=offset, tail=tail, mark=mark)
         try:
             async for part in stream:
                 if not part.last:

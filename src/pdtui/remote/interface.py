@@ -135,8 +135,13 @@ class NodeAgent(Protocol):
         """Keep texts beside a rank's newest run; `collect` adds the ends of its logs. Asked again, it adds."""
         ...
 
-    def follow(self, path: str, *, offset: int | None = None, tail: int = 65536) -> AsyncIterator[LogChunk]:
-        """Follow a file from `offset`, or from `tail` bytes before its end; goes on until closed."""
+    def follow(
+        self, path: str, *, offset: int | None = None, tail: int = 65536, mark: bool = False
+    ) -> AsyncIterator[LogChunk]:
+        """Follow a file from `offset`, or from `tail` bytes before its end; goes on until closed.
+
+        `mark`: a piece without bytes says once that all that there was has come.
+        """
         ...
 
     async def read_file(self, path: str, *, limit: int = 1 << 20) -> bytes:
