@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from pdtui.cli.lasting import lasting
 from pdtui.clock import SystemClock
 from pdtui.errors import FileError
 from pdtui.topology.findings import Finding, Severity
@@ -40,9 +41,10 @@ def command(
     topology = _load(file)
     require_terminal(f"pdtui status {shlex.quote(str(file))}")
     prepare_textual(slow=slow)
-    from pdtui.cli.live import console_on, operator
-    from pdtui.console.app import run_console
-    from pdtui.fleet.engine import EngineThread
+    with lasting():
+        from pdtui.cli.live import console_on, operator
+        from pdtui.console.app import run_console
+        from pdtui.fleet.engine import EngineThread
 
     plan = make_plan(topology)
     read_only = read_only or topology.safety.read_only

@@ -16,6 +16,7 @@ from typing import Any
 import click
 
 from pdtui import __version__
+from pdtui.cli.lasting import lasting
 from pdtui.errors import FileError, PdtuiError, UsageError
 from pdtui.text import clean_line, did_you_mean
 
@@ -62,7 +63,9 @@ class LazyGroup(click.Group):
         """Import and return a command."""
         if cmd_name not in COMMANDS:
             return None
-        module = importlib.import_module(f"pdtui.cli.{cmd_name}")
+        name = f"pdtui.cli.{cmd_name}"
+        with contextlib.nullcontext() if name in sys.modules else lasting():
+            module = importlib.import_module(name)
         command: click.Command = module.command
         return command
 
