@@ -12,6 +12,7 @@ import pytest
 import yaml
 
 from pdtui.assets import asset_dir
+from pdtui.topology.rules.explained import EXPLANATIONS
 from tests.support.command import pdtui
 from tests.topology.examples import BASE, changed
 from tests.topology.generate import large
@@ -78,7 +79,10 @@ def test_check_shows_place_severity_rule_and_message(folder: Path) -> None:
     assert lines[0] == "bad.yaml:2:1     error    F04  unknown key `nam`; did you mean `name`?"
     assert lines[1].startswith("bad.yaml:4:14    warning  R89  0.99 is newer than what is known here")
     assert lines[2].startswith("bad.yaml:16:101  error    R14  kv ports 20001-20016 lie where")
-    assert done.stderr == "bad.yaml: 2 errors, 1 warning\n"
+    assert done.stderr.splitlines() == [
+        "bad.yaml: 2 errors, 1 warning",
+        "why, and what to do: pdtui check --explain F04",
+    ]
     assert "Traceback" not in done.stderr
     assert "\x1b" not in done.stdout
 
@@ -87,7 +91,56 @@ def test_check_exits_0_with_warnings_only(folder: Path) -> None:
     done = pdtui("check", "warned.yaml", cwd=folder)
     assert done.returncode == 0
     assert "warning  R16  ports 36000-36015" in done.stdout
-    assert done.stderr == "warned.yaml: 1 warning\n"
+    assert done.stderr.splitlines() == [
+        "warned.yaml: 1 warning",
+        "why, and what to do: pdtui check --explain R16",
+    ]
+
+
+def test_accepted_findings_stay_in_sight_with_their_reason(folder: Path) -> None:
+    text = (folder / "warned.yaml").read_text()
+    (folder / "warned.yaml").write_text(text + "accept: {R16: reserved by sysctl}\n")
+    done = pdtui("check", "warned.yaml", cwd=folder)
+    assert (done.returncode, done.stderr.splitlines()[0]) == (0, "warned.yaml: 1 accepted")
+    assert "  accepted  R16  ports 36000-36015" in done.stdout
+    assert done.stdout.endswith("(accepted: reserved by sysctl)\n")
+    (finding,) = json.loads(pdtui("check", "warned.yaml", "--json", cwd=folder).stdout)["findings"]
+    assert (finding["accepted"], finding["reason"]) == (True, "reserved by sysctl")
+    assert finding["severity"] == "info"
+    assert "accepted: reserved" not in finding["message"]
+
+
+def test_check_explains_a_rule_without_a_file() -> None:
+    done = pdtui("check", "--explain", "r16")
+    assert (done.returncode, done.stderr) == (0, "")
+    lines = done.stdout.splitlines()
+    assert lines[0].startswith("R16       Fixed ports are not among")
+    assert lines[1] == "severity  warning"
+    assert [line.split()[0] for line in lines if line[0] != " "][2:] == ["why", "remedy", "source", "accept"]
+    assert 'accept: {R16: "' in lines[-1]
+    assert all(len(line) <= 80 for line in lines)
+    assert "accept: {" not in pdtui("check", "--explain", "R14").stdout
+    by_version = pdtui("check", "--explain", "R34").stdout
+    assert "severity  error; warning from vllm-ascend 0.23.0 on\n" in by_version
+
+
+def test_check_explain_json_and_list() -> None:
+    rule = json.loads(pdtui("check", "--explain", "t04", "--json").stdout)
+    keys = ("schema_version", "rule", "title", "severities", "since", "why", "remedy", "source", "can_be_accepted")
+    assert set(rule) == set(keys)
+    assert rule["rule"] == "T4"
+    listed = pdtui("check", "--explain", "all").stdout
+    assert "\nports\n" in listed
+    assert "  R16 " in listed
+    rules = json.loads(pdtui("check", "--explain", "all", "--json").stdout)["rules"]
+    assert {rule["rule"] for rule in rules} == EXPLANATIONS.keys()
+
+
+def test_check_explain_of_an_unknown_rule_exits_2() -> None:
+    done = pdtui("check", "--explain", "R166")
+    assert done.returncode == 2
+    assert done.stderr.startswith("pdtui: there is no rule R166; did you mean R16?\n")
+    assert pdtui("check", "--explain", "R16", "cluster.yaml").returncode == 2
 
 
 def test_check_of_broken_yaml(folder: Path) -> None:
@@ -114,6 +167,8 @@ def test_check_json(folder: Path) -> None:
         "line": 16,
         "column": 101,
         "path": "groups.p.kv_port",
+        "accepted": False,
+        "reason": None,
     }
     assert BASE.splitlines()[15].index("14000") == 100
     assert json.loads(pdtui("check", "good.yaml", "--json", cwd=folder).stdout)["findings"] == []

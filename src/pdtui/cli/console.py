@@ -8,10 +8,11 @@ from typing import TYPE_CHECKING
 
 import click
 
+from pdtui.cli.check import table
 from pdtui.cli.lasting import lasting
 from pdtui.clock import SystemClock
 from pdtui.errors import FileError
-from pdtui.topology.findings import Finding, Severity
+from pdtui.topology.findings import Severity
 from pdtui.topology.load import load
 from pdtui.topology.model import Topology
 from pdtui.topology.planner import make_plan
@@ -61,11 +62,7 @@ def _load(file: Path) -> Topology:
     loaded = load(file)
     errors = [finding for finding in loaded.findings if finding.severity is Severity.ERROR]
     if loaded.topology is None or errors:
-        for finding in loaded.findings:
-            click.echo(_line(finding), err=True)
+        for line in table(loaded.findings):
+            click.echo(line, err=True)
         raise FileError(f"{file}: {len(errors)} error(s); no console", remedy=f"pdtui check {file}")
     return loaded.topology
-
-
-def _line(finding: Finding) -> str:
-    return f"{finding.file}:{finding.line}:{finding.column}  {finding.severity}  {finding.rule}  {finding.message}"

@@ -32,6 +32,8 @@ class Finding:
     """From 1; 0 when the finding is about the file as a whole."""
     path: str
     """Keys from the top, joined by dots: `groups.decode.kv_port`."""
+    accepted: str = ""
+    """Why the file accepts it; empty when it does not."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,3 +48,5 @@ class Problem:
     """The key is the trouble, not its value."""
     mark: tuple[int, int] | None = None
     """Line and column, when they are known without the path."""
+    accepted: str = ""
+    """Why the file accepts it."""

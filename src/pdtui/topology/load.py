@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from pdtui.errors import FileError
-from pdtui.text import clean_line
+from pdtui.text import clean_line, did_you_mean
 from pdtui.topology.build import build
 from pdtui.topology.findings import Finding, Problem, Severity
 from pdtui.topology.model import Topology
@@ -80,12 +80,19 @@ def load_checked(path: Path | str) -> Topology:
 
 
 def one_line(finding: Finding) -> str:
-    """Return a finding as `file:line:column  rule  message`."""
-    return f"{finding.file}:{finding.line}:{finding.column}  {finding.rule}  {finding.message}"
+    """Return a finding as `file:line:column  rule  message`, and why it is accepted if it is."""
+    return f"{finding.file}:{finding.line}:{finding.column}  {finding.rule}  {said(finding)}"
+
+
+def said(finding: Finding) -> str:
+    """Return the message of a finding, and why it is accepted if it is."""
+    return f"{finding.message} (accepted: {finding.accepted})" if finding.accepted else finding.message
 
 
 def _accepted(problems: Iterable[Problem], topology: Topology) -> list[Problem]:
-    """Turn accepted warnings into informations that say why; errors cannot be accepted."""
+    """Turn accepted warnings into informations that know why; errors cannot be accepted."""
+    from pdtui.topology.rules.explained import EXPLANATIONS
+
     result, used = [], set()
     for problem in problems:
         reason = topology.accept.get(problem.rule)
@@ -98,13 +105,12 @@ def _accepted(problems: Iterable[Problem], topology: Topology) -> list[Problem]:
             message = f"{problem.rule} is an error here and cannot be accepted; it stays"
             result.append(Problem("F12", Severity.WARNING, message, ("accept", problem.rule), on_key=True))
         else:
-            text = f"{problem.message} (accepted: {reason})"
-            result.append(
-                Problem(problem.rule, Severity.INFO, text, problem.path, problem.on_key, problem.mark),
-            )
+            result.append(replace(problem, severity=Severity.INFO, accepted=reason))
     for rule in topology.accept:
         if rule not in used:
             message = f"nothing here is found by {rule}; delete the line, or it may hide a later finding"
+            if rule not in EXPLANATIONS:
+                message = f"there is no rule {rule}{did_you_mean(rule.upper(), EXPLANATIONS)}"
             result.append(Problem("F12", Severity.WARNING, message, ("accept", rule), on_key=True))
     return result
 
@@ -115,5 +121,8 @@ def _findings(problems: Iterable[Problem], document: Document) -> tuple[Finding,
         line, column = problem.mark or document.mark(problem.path, on_key=problem.on_key)
         path = clean_line(".".join(str(part) for part in problem.path))
         message = clean_line(problem.message)
-        findings.append(Finding(problem.rule, problem.severity, message, document.file, line, column, path))
+        reason = clean_line(problem.accepted)
+        findings.append(
+            Finding(problem.rule, problem.severity, message, document.file, line, column, path, reason)
+        )
     return tuple(sorted(dict.fromkeys(findings), key=lambda finding: (finding.line, finding.column)))

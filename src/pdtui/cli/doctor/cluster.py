@@ -25,6 +25,8 @@ def file_section(file: Path, loaded: Loaded, digest: str) -> Section:
     topology = loaded.topology
     counts = Counter(finding.severity for finding in loaded.findings)
     said = f"{counted(counts[Severity.ERROR], 'error')}, {counted(counts[Severity.WARNING], 'warning')}"
+    if accepted := sum(bool(finding.accepted) for finding in loaded.findings):
+        said += f", {accepted} accepted"
     items = [ok("path", str(file.absolute())), ok("sha256", digest)]
     if topology is not None:
         nodes = counted(len(topology.nodes), "node")
