@@ -29,6 +29,7 @@ COMMANDS = {
     "check": "static findings of a topology file",
     "plan": "ranks, devices, commands and the port map",
     "diff": "what changes between two topology files, or between a file and what runs",
+    "render": "the scripts that do by hand what the file says",
     "schema": "JSON Schema of the topology file",
     "preflight": "live checks over the nodes before something is started",
     "status": "nodes, NPUs and ranks now",

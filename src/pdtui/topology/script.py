@@ -15,6 +15,9 @@ HOME = "~/"
 SERVE = ("vllm", "serve")
 """What stands before the model's path in a rank's command."""
 
+QUOTE = """pdtui_quote="'\""""
+"""The line that has to come before words of `double_quoted`."""
+
 _NAME = re.compile(r"\$[A-Za-z_][A-Za-z0-9_]*|\$\{[A-Za-z_][A-Za-z0-9_]*\}")
 _OPENING = re.compile(r"\$\{[A-Za-z_][A-Za-z0-9_]*:?[-+]")
 
@@ -25,7 +28,15 @@ def run_script(rank: RankPlan, runtime: Runtime) -> str:
     A leading `~/` of a set-up file and of the model's path is the home of whoever the rank runs as. A set-up file
     that is missing ends it with status 1 and a line that names the file.
     """
-    lines = ["#!/bin/bash", f"# {rank.id} on {rank.node}", "set +H", """pdtui_quote="'\""""]
+    lines = ["#!/bin/bash", f"# {rank.id} on {rank.node}", "set +H", QUOTE, *setup_lines(runtime)]
+    lines += [f"export {name}={double_quoted(value)}" for name, value in rank.env.items()]
+    lines.append(f"exec {command_line(rank.argv)}")
+    return "\n".join(lines) + "\n"
+
+
+def setup_lines(runtime: Runtime) -> list[str]:
+    """Return the lines that source the set-up files; each ends the script where it cannot be read."""
+    lines = []
     for path in runtime.setup:
         word = _at_home(path, double_quoted)
         lines += [
@@ -35,17 +46,20 @@ def run_script(rank: RankPlan, runtime: Runtime) -> str:
             "fi",
             f". {word}",
         ]
-    lines += [f"export {name}={double_quoted(value)}" for name, value in rank.env.items()]
-    lines.append(f"exec {command_line(rank.argv)}")
-    return "\n".join(lines) + "\n"
+    return lines
 
 
 def command_line(argv: Sequence[str]) -> str:
     """Return a command as bash reads it; of its words only the model's path is looked for in the home."""
+    return " ".join(command_words(argv))
+
+
+def command_words(argv: Sequence[str]) -> list[str]:
+    """Return a command's words, each as bash reads it; see `command_line`."""
     words = list(map(shlex.quote, argv))
     if tuple(argv[: len(SERVE)]) == SERVE and len(argv) > len(SERVE):
         words[len(SERVE)] = _at_home(argv[len(SERVE)], shlex.quote)
-    return " ".join(words)
+    return words
 
 
 def in_home(argv: Sequence[str], home: str) -> tuple[str, ...]:
@@ -64,7 +78,7 @@ def _at_home(path: str, quote: Callable[[str], str]) -> str:
 def double_quoted(text: str) -> str:
     """Return text as a bash word in which only $NAME, ${NAME}, ${NAME:-text} and ${NAME:+text} are alive.
 
-    Needs `pdtui_quote` to hold a single quote: bash takes one inside "${NAME:-text}" for the begin of a string.
+    Needs `QUOTE` before it: bash takes one inside "${NAME:-text}" for the begin of a string.
     """
     alive = _expansions(text)
     parts: list[str] = []
