@@ -10,10 +10,6 @@ from pdtui.topology.model import Group, Topology
 from pdtui.topology.plan import RankPlan
 from pdtui.topology.render.shell import LAUNCHER, SEVEN, TEMPLATE, head, script
 from pdtui.topology.render.template import Template
-from pdtui.topology.versions import known_release
-
-LAUNCHER_SINCE = (0, 10, 1)
-"""The first vllm-ascend whose launcher passes these seven arguments in this order."""
 
 EXAMPLES = "/vllm-workspace/vllm-ascend/examples"
 """Where vLLM-Ascend's images have its example scripts."""
@@ -88,8 +84,6 @@ def _obstacle(topology: Topology, group: Group, template: Template, argv: Sequen
         if len(template.runs) > 1:
             return "they are instances of their own, with a KV port each and without data parallel flags"
         return "it always passes data parallel flags, and an instance that stands alone takes none"
-    if known_release(topology.vllm_ascend) < LAUNCHER_SINCE:
-        return f"that of vllm-ascend {topology.vllm_ascend} passes other arguments"
     if template.more:
         return f"it passes seven arguments, and these ranks also differ in {', '.join(template.more)}"
     if not all(run[index].isdecimal() for run in template.runs for index in (1, 3, 6)):

@@ -9,16 +9,15 @@ from pdtui.topology.model import Flow, ProxySettings, Role, Topology
 from pdtui.topology.plan import Plan, RankPlan
 from pdtui.topology.render.launch import EXAMPLES
 from pdtui.topology.render.shell import head, script
-from pdtui.topology.versions import known_release
 
 SCRIPTS = {
     Flow.PULL: "load_balance_proxy_server_example.py",
     Flow.LAYERWISE: "load_balance_proxy_layerwise_server_example.py",
 }
-"""Flow -> script of examples/disaggregated_prefill_v1."""
+"""Flow -> script."""
 
-FOLDER_SINCE = (0, 10, 1)
-"""The first vllm-ascend that has its proxies in `disaggregated_prefill_v1`; before it was `disaggregate_`."""
+FOLDER = "disaggregated_prefill_v1"
+"""Where vLLM-Ascend's examples have them."""
 
 
 def reference_argv(topology: Topology, proxy: ProxySettings, plan: Plan) -> tuple[str, ...]:
@@ -43,22 +42,15 @@ def backends(plan: Plan, role: Role) -> tuple[RankPlan, ...]:
     return tuple(rank for rank in plan.ranks if rank.role is role)
 
 
-def examples_folder(topology: Topology) -> str:
-    """Return the folder of vLLM-Ascend's examples that has the proxies."""
-    old = topology.has_npus and known_release(topology.vllm_ascend) < FOLDER_SINCE
-    return "disaggregate_prefill_v1" if old else "disaggregated_prefill_v1"
-
-
 def proxy_script(topology: Topology, proxy: ProxySettings, plan: Plan) -> str:
     """Return `proxy.sh`, which runs the reference proxy in its terminal."""
     name = SCRIPTS[topology.flow]
-    folder = examples_folder(topology)
     way = "prefill first, decode pulls" if topology.flow is Flow.PULL else "decode first, prefill pushes"
     return script(
         [
             *head(topology, f"vLLM-Ascend's proxy for this cluster ({way}), on {proxy.node}."),
             'cd "$(dirname "$0")" || exit 1',
-            f"[ -e {name} ] || ln -s {EXAMPLES}/{folder}/{name} .",
+            f"[ -e {name} ] || ln -s {EXAMPLES}/{FOLDER}/{name} .",
             "unset http_proxy https_proxy all_proxy HTTP_PROXY HTTPS_PROXY ALL_PROXY",
             _by_lines(reference_argv(topology, proxy, plan)),
         ]

@@ -13,7 +13,7 @@ from pdtui.topology.model import Flow, Group, Node, ProxySettings, Topology
 from pdtui.topology.plan import Plan
 from pdtui.topology.render.container import engine_argv
 from pdtui.topology.render.launch import EXAMPLES, Launch
-from pdtui.topology.render.proxy import SCRIPTS, examples_folder
+from pdtui.topology.render.proxy import FOLDER, SCRIPTS
 from pdtui.topology.render.shell import LAUNCHER, origin
 from pdtui.topology.render.template import Template
 
@@ -237,8 +237,7 @@ def _proxy(topology: Topology, proxy: ProxySettings, plan: Plan) -> str:
         )
     text = (
         f"On {proxy.node}, when the ranks are ready: its lists are fixed, and a request that it sends to a rank "
-        "that is not ready fails. "
-        + _found("proxy.sh", SCRIPTS[topology.flow], examples_folder(topology), topology)
+        "that is not ready fails. " + _found("proxy.sh", SCRIPTS[topology.flow], FOLDER, topology)
     )
     if topology.flow is Flow.LAYERWISE:
         text += (
