@@ -62,7 +62,7 @@ class Bench:
         for name, text in {
             "vllm": VLLM,
             "sleep": "#!/bin/sh\n",
-            "python": f'#!/bin/sh\nexec {sys.executable} -IS "$@"\n',
+            "python3": f'#!/bin/sh\nexec {sys.executable} -IS "$@"\n',
         }.items():
             (self.bin / name).write_text(text)
             (self.bin / name).chmod(0o755)

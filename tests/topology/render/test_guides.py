@@ -96,11 +96,12 @@ def test_templates_of_2p1d(sample: str) -> None:
 
 @pytest.mark.parametrize("sample", FLOWS)
 def test_launch_lines_of_2p1d_are_the_guides_word_for_word(sample: str) -> None:
+    """But for `python3`, which servers have that have no `python`; also for the proxy."""
     theirs = launches(guide("2p1d"))
     assert len(theirs) == 4
     for host, folder in folders(sample).items():
         text = rendered(sample)[f"{folder}/launch.sh"]
-        (line,) = re.findall(r"^python launch_online_dp.py.*$", text, re.MULTILINE)
+        (line,) = re.findall(r"^python3 launch_online_dp.py.*$", text, re.MULTILINE)
         assert line.split()[2:] == [word for pair in theirs[host].items() for word in pair]
 
 
@@ -108,7 +109,8 @@ def test_launch_lines_of_2p1d_are_the_guides_word_for_word(sample: str) -> None:
 def test_proxy_of_2p1d(sample: str) -> None:
     _, name = FLOWS[sample]
     (theirs,) = commands(guide("2p1d_services"), f"python {name} ")
-    (ours,) = commands(rendered(sample)["node1/proxy.sh"], f"python {name} ")
+    (ours,) = commands(rendered(sample)["node1/proxy.sh"], f"python3 {name} ")
+    ours[0] = "python"
     if sample == "deepseek-r1-2p1d.yaml":
         # The file says that the proxy listens everywhere; only in the layerwise flow --host is called back, too.
         assert (options(ours)["--host"], options(theirs)["--host"]) == (["0.0.0.0"], ["192.0.0.1"])
@@ -194,7 +196,7 @@ EP = "deepseek-r1-large-ep.yaml"
 def test_proxy_of_the_ep_guide() -> None:
     """The options that repeat hosts and count ports up are gone; what they came to is written out."""
     (theirs,) = commands(guide("large_ep_zh"), "python load_balance_proxy_server_example.py ")
-    (ours,) = commands(rendered(EP)["node1/proxy.sh"], "python load_balance_proxy_server_example.py ")
+    (ours,) = commands(rendered(EP)["node1/proxy.sh"], "python3 load_balance_proxy_server_example.py ")
     old, new = options(theirs), options(ours)
     for role in ("prefiller", "decoder"):
         hosts, ports = [], []

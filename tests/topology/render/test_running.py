@@ -149,7 +149,7 @@ def test_the_launcher_is_used_where_it_can_say_it(shape: str, path: str, why: st
     rendering = render(of_text(SHAPES[shape]))
     (text,) = (file.text for file in rendering.files if file.path == f"{path}/launch.sh")
     readme = rendering.files[0].text
-    assert ("python launch_online_dp.py" in text) == (not why)
+    assert ("python3 launch_online_dp.py" in text) == (not why)
     assert ("bash run_dp_template.sh" in text) == bool(why)
     if why:
         assert why in text

@@ -42,7 +42,7 @@ def launcher_argv(runs: Sequence[Sequence[str]]) -> tuple[str, ...]:
     """Return the command of the launcher for these runs of the template, if it is one that it can make."""
     first = runs[0]
     return (
-        *("python", LAUNCHER),
+        *("python3", LAUNCHER),
         *("--dp-size", first[2]),
         *("--tp-size", first[6]),
         *("--dp-size-local", str(len(runs))),

@@ -27,7 +27,7 @@ def reference_argv(topology: Topology, proxy: ProxySettings, plan: Plan) -> tupl
     """
     prefill, decode = backends(plan, Role.PREFILL), backends(plan, Role.DECODE)
     return (
-        *("python", SCRIPTS[topology.flow]),
+        *("python3", SCRIPTS[topology.flow]),
         *("--port", str(proxy.port)),
         *("--host", proxy.advertise if topology.flow is Flow.LAYERWISE else proxy.listen),
         *("--prefiller-hosts", *(rank.host for rank in prefill)),
