@@ -49,6 +49,7 @@ PROGRAMS = [
     FOLDER / "keeper.py",
     PREFLIGHT / "place_script.py",
     PREFLIGHT / "reach_script.py",
+    PREFLIGHT.parent / "discovering" / "survey_script.py",
 ]
 
 

@@ -6,7 +6,7 @@ import asyncio
 import functools
 from collections.abc import Collection, Mapping
 from types import TracebackType
-from typing import Self
+from typing import Protocol, Self
 
 from pdtui.clock import Clock
 from pdtui.errors import JumpHostError
@@ -17,13 +17,27 @@ from pdtui.remote.transports.jump_hosts import JumpHosts
 from pdtui.remote.transports.local import LocalTransport
 from pdtui.remote.transports.login import Handshakes
 from pdtui.remote.transports.ssh import SshTransport
-from pdtui.topology.model import Node, Topology
+from pdtui.topology.model import Node, Runtime
+
+
+class Reached(Protocol):
+    """What says which nodes there are and where ranks run on them: a topology, or hosts without one."""
+
+    @property
+    def nodes(self) -> Mapping[str, Node]:
+        """The nodes by their names."""
+        ...
+
+    @property
+    def runtime(self) -> Runtime:
+        """Where ranks run."""
+        ...
 
 
 class Connections:
     """An async context: inside it every node has a link that keeps itself up."""
 
-    def __init__(self, topology: Topology, *, clock: Clock, only: Collection[str] = ()) -> None:
+    def __init__(self, topology: Reached, *, clock: Clock, only: Collection[str] = ()) -> None:
         """Prepare links to all nodes, or to those named in `only`."""
         self._clock = clock
         self._handshakes = Handshakes(clock)

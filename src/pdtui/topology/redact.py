@@ -14,7 +14,10 @@ _NAMES = (
 )
 """How names of secrets end."""
 
-_SECRET = re.compile(rf"(?:^|[-_]){_NAMES}$", re.IGNORECASE)
+SECRET_PATTERN = rf"(?:^|[-_]){_NAMES}$"
+"""What finds a secret's name, without regard to case; for Python 3.6, too."""
+
+_SECRET = re.compile(SECRET_PATTERN, re.IGNORECASE)
 _IN_JSON = re.compile(r'("[^"]*(?:api_?key|token|secret|password)"\s*:\s*)"(?:[^"\\]|\\.)*"', re.IGNORECASE)
 
 

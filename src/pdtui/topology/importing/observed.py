@@ -157,6 +157,12 @@ class Observed:
     hosts: Sequence[Host] = ()
     version: Said | None = None
     """Version of vllm-ascend, where it was read from what runs."""
+    setup: Sequence[Said] = ()
+    """Scripts that are sourced before the servers start, in order: `runtime.setup`."""
+    state_dir: Said | None = None
+    """Folder of the records of ranks that pdtui started; None where it is the usual one, or nobody's."""
+    exec: Sequence[str] = ()
+    """Words before the container's name that run a command in it; empty: docker's."""
 
 
 BOOLEAN_FLAGS = frozenset(
