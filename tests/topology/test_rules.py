@@ -129,7 +129,7 @@ CASES = [
     ),
     Case("F11", INFO, (group_p("env: {HCCL_IF_IP: 192.0.2.1}"),), "groups.p.env.HCCL_IF_IP", "delete it"),
     Case("F12", WARNING, (("name: small", "name: small\naccept: {R16: reserved}"),), "accept.R16", "nothing here"),
-    Case("F12", WARNING, (("name: small", "name: small\naccept: {R166: x}"),), "accept.R166", "did you mean R16?"),
+    Case("F12", WARNING, (("name: small", "name: small\naccept: {R144: x}"),), "accept.R144", "did you mean R14?"),
     Case("R01", ERROR, (("[n2, n3]", "[n2, n2]"),), "groups.d.nodes.1", "listed twice"),
     Case("R01", ERROR, (("dp_size: 8", "dp_size: 1"),), "groups.d.nodes", "nodes without a rank"),
     Case("R01", ERROR, (group_d("ranks: {n2: 8}"),), "groups.d.nodes.1", "nothing about n3"),
@@ -380,7 +380,7 @@ CASES = [
     Case("T16", WARNING, (("192.0.2.3", "192.0.2.2"),), "nodes.n3", "same address"),
     Case("V2", ERROR, (("path: /models/m", "path: xxxx"),), "model.path", "placeholder"),
     Case("V2", ERROR, (("192.0.2.3, nic: eth0", "192.0.2.3, nic: nic_name"),), "nodes.n3.nic", "placeholder"),
-    Case("V7", INFO, defaults(env="VLLM_DP_SIZE: 2"), "defaults.env.VLLM_DP_SIZE", "is derived"),
+    Case("V7", INFO, defaults(env="PHYSICAL_DEVICES: 2"), "defaults.env.PHYSICAL_DEVICES", "is gone"),
     Case(
         "V13",
         WARNING,

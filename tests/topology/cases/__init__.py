@@ -2,6 +2,6 @@
 
 from __future__ import annotations
 
-from tests.topology.cases import environment, flags, groups, kv, ports, proxy
+from tests.topology.cases import environment, flags, groups, kv, ports, proxy, runtime
 
-FAMILIES = (*groups.CASES, *ports.CASES, *kv.CASES, *flags.CASES, *environment.CASES, *proxy.CASES)
+FAMILIES = (*groups.CASES, *ports.CASES, *kv.CASES, *flags.CASES, *environment.CASES, *proxy.CASES, *runtime.CASES)

@@ -6,7 +6,7 @@ P ports, K KV transfer, S flags, V environment, X proxy) or from vLLM's (C platf
 
 from __future__ import annotations
 
-from pdtui.topology.rules import cpu, environment, flags, general, groups, kv, ports, proxy
+from pdtui.topology.rules import cpu, environment, flags, general, groups, kv, ports, proxy, runtime
 from pdtui.topology.rules.registry import check
 
-__all__ = ["check", "cpu", "environment", "flags", "general", "groups", "kv", "ports", "proxy"]
+__all__ = ["check", "cpu", "environment", "flags", "general", "groups", "kv", "ports", "proxy", "runtime"]

@@ -16,12 +16,6 @@ from pdtui.topology.script import HOME
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\Z")
 OBSOLETE = {
     "VLLM_ASCEND_EXTERNAL_DP_LB_ENABLED": "only 0.9.1 read it",
-    "VLLM_DP_SIZE": "--data-parallel-size is derived",
-    "VLLM_DP_RANK": "--data-parallel-rank is derived",
-    "VLLM_DP_RANK_LOCAL": "each rank is a server of its own",
-    "VLLM_DP_SIZE_LOCAL": "each rank is a server of its own",
-    "VLLM_DP_MASTER_IP": "--data-parallel-address is derived",
-    "VLLM_DP_MASTER_PORT": "--data-parallel-rpc-port is derived",
     "DISAGGREGATED_PREFILL_RANK_TABLE_PATH": "its connector is gone",
     "PHYSICAL_DEVICES": "its connector is gone",
     "VLLM_NIXL_ABORT_REQUEST_TIMEOUT": "it is VLLM_MOONCAKE_ABORT_REQUEST_TIMEOUT, or kv_lease_duration, now",

@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator
 
 from pdtui.topology.findings import Path, Problem
-from pdtui.topology.model import Role
+from pdtui.topology.model import Node, Role
 from pdtui.topology.rules.registry import Context, error, info, rule, warning
 from pdtui.topology.script import HOME
 from pdtui.topology.versions import NEWEST, VLLM_KNOWN, release_of
@@ -129,16 +129,28 @@ def not_yet(context: Context) -> Iterator[Problem]:
 @rule("R79", "T16")
 def nodes_apart(context: Context) -> Iterator[Problem]:
     """No server stands under two names (T16), and none is reached by loopback when others are not (R79)."""
-    nodes = context.topology.nodes
+    topology = context.topology
+    nodes = topology.nodes
     seen: dict[str, str] = {}
+    reached: dict[tuple[str, int | None, str | None], str] = {}
     for name, node in nodes.items():
         if first := seen.get(node.address):
             message = f"{name} and {first} have the same address {node.address}; one server needs one name"
             yield warning("T16", message, ("nodes", name), on_key=True)
+        elif first := reached.get(_way(node)):
+            message = f"{name} and {first} are reached at the same place, {node.host}; one server needs one name"
+            yield warning("T16", message, ("nodes", name), on_key=True)
         seen.setdefault(node.address, name)
+        if topology.has_npus and node.host != "local":
+            reached.setdefault(_way(node), name)
     local = {name for name, node in nodes.items() if node.address.startswith("127.") or node.address == "::1"}
     if 0 < len(local) < len(nodes):
         for name in nodes:
             if name in local:
                 message = f"{nodes[name].address} of {name} is a loopback address; the other nodes cannot reach it"
                 yield error("R79", message, ("nodes", name), on_key=True)
+
+
+def _way(node: Node) -> tuple[str, int | None, str | None]:
+    """Return how SSH comes to a server."""
+    return node.host, node.ssh.port, node.ssh.jump

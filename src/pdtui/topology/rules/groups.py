@@ -5,8 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from pdtui.topology.findings import Problem
+from pdtui.topology.model import Group
 from pdtui.topology.planner import placement, rank_devices
-from pdtui.topology.rules.registry import Context, cpu_rule, error, info, npu_rule, ranges, rule
+from pdtui.topology.rules.registry import Context, cpu_rule, error, info, npu_rule, ranges, rule, warning
+
+NPU_PORTS = "HCCL_NPU_SOCKET_PORT_RANGE"
+"""Variable that lets HCCL choose its port on an NPU; without it there is one for all, 16666."""
+
+SUPER_POD = "HCCL_LOGIC_SUPERPOD_ID"
+"""Variable that says to which super pod a server belongs."""
 
 
 @rule("R01", "R02")
@@ -67,9 +74,9 @@ def _devices_path(context: Context, group: str, node: str) -> tuple[str, ...]:
     return (*path, node) if isinstance(context.file.groups[group].devices, dict) else path
 
 
-@npu_rule("R06")
+@npu_rule("R06", "R19")
 def devices_apart(context: Context) -> Iterator[Problem]:
-    """No NPU is taken by two groups (R06)."""
+    """No NPU is taken by two groups (R06), unless both name it and can share its ports (R19)."""
     topology = context.topology
     taken: dict[tuple[str, int], str] = {}
     for name, group in topology.groups.items():
@@ -80,12 +87,20 @@ def devices_apart(context: Context) -> Iterator[Problem]:
                 if owner != name:
                     clashes.setdefault((node, owner), []).append(device)
         for (node, owner), ids in clashes.items():
-            message = (
-                f"NPU {ranges(ids)} of {node} is taken by {owner} and by {name}; "
-                "give each group its own with `devices:`"
-            )
-            path = ("groups", name)
-            yield error("R06", message, (*path, "devices") if context.document.has((*path, "devices")) else path)
+            yield _taken_twice(context, (topology.groups[owner], group), f"NPU {ranges(ids)} of {node}")
+
+
+def _taken_twice(context: Context, groups: tuple[Group, Group], npus: str) -> Problem:
+    one, other = groups
+    path: tuple[str, ...] = ("groups", other.name)
+    path = (*path, "devices") if context.document.has((*path, "devices")) else path
+    message = f"{npus} is taken by {one.name} and by {other.name}"
+    if not all(context.file.groups[group.name].devices is not None for group in groups):
+        return error("R06", f"{message}; give each group its own with `devices:`", path)
+    if lacking := [group.name for group in groups if not group.env.get(NPU_PORTS)]:
+        message += f"; if that is meant, both need a variable {NPU_PORTS}, such as auto: {' and '.join(lacking)} "
+        return error("R19", f"{message}{'have' if len(lacking) > 1 else 'has'} none", path)
+    return warning("R06", f"{message}, which share its ports; its memory must do for both", path)
 
 
 @cpu_rule("R07")
@@ -158,3 +173,41 @@ def dense_instances(context: Context) -> Iterator[Problem]:
                     "delete it, or set model.kind to moe"
                 )
                 yield error("T11", message, context.where(context.topology.groups[name], "args", key), on_key=True)
+
+
+@rule("T13")
+def offline_parallel(context: Context) -> Iterator[Problem]:
+    """Variables of the old launcher do not stand where vLLM takes them for offline data parallelism (T13)."""
+    for name, group in context.topology.groups.items():
+        for key, said in group.env.items():
+            if not key.startswith("VLLM_DP_") or said is None:
+                continue
+            where = context.where(group, "env", key)
+            if context.topology.is_apart(group) and said != ("0" if "RANK" in key else "1"):
+                message = (
+                    f"{key} in {name}, whose ranks are independent: vLLM takes it for offline data parallelism, "
+                    "which a server is not; delete it"
+                )
+                yield warning("T13", message, where, on_key=True)
+            else:
+                yield info("T13", f"{key} has no effect beside the derived flags; delete it", where, on_key=True)
+
+
+@npu_rule("T17")
+def super_pods(context: Context) -> Iterator[Problem]:
+    """Servers are not all put into one super pod by one value for several of them (T17)."""
+    topology = context.topology
+    if topology.platform != "a3":
+        return
+    members: dict[str, dict[str, Group]] = {}
+    for group in topology.groups.values():
+        said = group.env.get(SUPER_POD)
+        if isinstance(said, str) and "$" not in said:
+            members.setdefault(said, {}).update((node, group) for node in group.nodes)
+    for said, nodes in members.items():
+        if len(nodes) > 1:
+            message = (
+                f"{SUPER_POD} {said} is one value for {', '.join(nodes)}: HCCL takes them for one super pod. "
+                "If they are, delete it; if not, set it on each server and write $NAME of that variable here"
+            )
+            yield warning("T17", message, context.where(next(iter(nodes.values())), "env", SUPER_POD))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Iterator
 from itertools import groupby
 
@@ -44,6 +45,24 @@ def in_range(context: Context) -> Iterator[Problem]:
             seen.add(path_of(use))
             message = f"{use.owner} would need {use.use} port {use.last}; the highest is 65535, so begin lower"
             yield error("R11", message, path_of(use))
+    if context.topology.has_npus:
+        for group in context.topology.groups.values():
+            yield from _ranges_exist(context, group)
+
+
+def _ranges_exist(context: Context, group: Group) -> Iterator[Problem]:
+    first, last = transfer_engine_range(context.topology, group)
+    if last > 65535:
+        message = (
+            f"ASCEND_BASE_PORT {first} leaves no room for {ports_per_npu(context.release)} ports for each of "
+            f"{context.topology.npus_per_node} NPUs below 65536"
+        )
+        yield error("R11", message, context.where(group, "env", "ASCEND_BASE_PORT"))
+    first, last = transfer_engine_rpc_range(group)
+    if first > last or last > 65535:
+        message = f"MC_MIN_RPC_PORT {first} and MC_MAX_RPC_PORT {last} are no range of ports"
+        key = "MC_MAX_RPC_PORT" if "MC_MAX_RPC_PORT" in group.env else "MC_MIN_RPC_PORT"
+        yield error("R11", message, context.where(group, "env", key))
 
 
 @rule("R11", "R13", "R33", "R72")
@@ -184,6 +203,7 @@ def hccl(context: Context) -> Iterator[Problem]:
                 message = f"HCCL_IF_BASE_PORT {first} leaves no room for {topology.npus_per_node} NPUs below 65536"
                 yield error("R17", message, context.where(group, "env", "HCCL_IF_BASE_PORT"))
             found.add(uses, (first, last))
+            yield from _engine_near(context, group, (first, last))
             if not _talks(context, group):
                 continue
             if first in bases:
@@ -195,6 +215,17 @@ def hccl(context: Context) -> Iterator[Problem]:
             bases.setdefault(first, group)
     for key, (first, last), ports in found:
         yield error("R17", f"port {ports} lies in {first}-{last}, HCCL's range on this host; choose another", key)
+
+
+def _engine_near(context: Context, group: Group, hccl: tuple[int, int]) -> Iterator[Problem]:
+    engine = transfer_engine_range(context.topology, group)
+    if max(engine[0], hccl[0]) <= min(engine[1], hccl[1]):
+        message = (
+            f"HCCL's ports {hccl[0]}-{hccl[1]} and those from which the transfer engine picks, "
+            f"{engine[0]}-{engine[1]}, overlap in {group.name}; move ASCEND_BASE_PORT or HCCL_IF_BASE_PORT"
+        )
+        key = "ASCEND_BASE_PORT" if "ASCEND_BASE_PORT" in group.env else "HCCL_IF_BASE_PORT"
+        yield warning("R17", message, context.where(group, "env", key))
 
 
 def _talks(context: Context, group: Group) -> bool:
@@ -217,3 +248,25 @@ def ephemeral(context: Context) -> Iterator[Problem]:
         f"when a rank starts. On each node: sysctl -w net.ipv4.ip_local_reserved_ports={ports.replace(' ', '')}"
     )
     yield warning("R16", message, path_of(first))
+
+
+@rule("R20")
+def starting_ports(context: Context) -> Iterator[Problem]:
+    """Ranks that start on one node do not look for free ports in the same place at the same time (R20)."""
+    topology = context.topology
+    for group in topology.groups.values():
+        node, ranks = max(group.ranks_per_node.items(), key=lambda item: item[1])
+        said = group.env.get("VLLM_PORT")
+        if ranks > 1 and isinstance(said, str) and "$" not in said:
+            message = (
+                f"VLLM_PORT {said} is one for the {ranks} ranks of {group.name} on {node}: each takes it for its "
+                "own, and they meet there; delete it (the API port is api_port)"
+            )
+            yield warning("R20", message, context.where(group, "env", "VLLM_PORT"))
+    most = max(Counter(rank.node for rank in context.plan.ranks).values(), default=0)
+    if topology.has_npus and topology.start.stagger == 0 and most > 1:
+        message = (
+            f"with stagger 0 the {most} ranks of a node start at once, and those that look for a free port at the "
+            "same instant collide; leave it out, and it is 0.5 s"
+        )
+        yield warning("R20", message, ("start", "stagger"))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from pdtui.topology.rules.explained import environment, file, flags, groups, imported, kv, ports, proxy
+from pdtui.topology.rules.explained import environment, file, flags, groups, imported, kv, ports, proxy, runtime
 from pdtui.topology.rules.explained.explanation import Explanation
 
 EXPLANATIONS: Mapping[str, Explanation] = {
@@ -14,6 +14,7 @@ EXPLANATIONS: Mapping[str, Explanation] = {
     **kv.RULES,
     **flags.RULES,
     **environment.RULES,
+    **runtime.RULES,
     **proxy.RULES,
     **imported.RULES,
 }

@@ -103,5 +103,36 @@ RULES: Mapping[str, Explanation] = table(
             "pdtui: nodes of a topology file",
             (Severity.WARNING,),
         ),
+        Explanation(
+            "R19",
+            "Groups that share NPUs on purpose let HCCL choose its ports there",
+            "HCCL has one port for each NPU, 16666: the second group cannot bind it.",
+            "Set HCCL_NPU_SOCKET_PORT_RANGE, such as auto, in both groups; if they should not share, "
+            "correct `devices`.",
+            "vLLM-Ascend issue 11968; CANN: HCCL_NPU_SOCKET_PORT_RANGE",
+        ),
+        Explanation(
+            "T13",
+            "The old launcher's VLLM_DP_ variables are gone",
+            "Beside data parallel flags nothing reads them. Without such flags vLLM takes them for "
+            "offline data parallelism: a dense model refuses to start, another waits for ranks that never "
+            "come.",
+            "Delete them: sizes, ranks and addresses are derived.",
+            "vllm/config/parallel.py; vLLM-Ascend 0.9.1: docs, large_scale_ep",
+            (
+                Severity.WARNING,
+                Severity.INFO,
+            ),
+        ),
+        Explanation(
+            "T17",
+            "HCCL_LOGIC_SUPERPOD_ID is not one value for servers of several super pods",
+            "With the same value HCCL goes over HCCS, which ends at the super pod; with different ones it "
+            "goes over RoCE.",
+            "Delete it, if all servers are in one super pod; else set it on each server and refer to it "
+            "with $NAME.",
+            "vLLM-Ascend's PD guide, npu-smi info -t spod-info; CANN: HCCL_LOGIC_SUPERPOD_ID",
+            (Severity.WARNING,),
+        ),
     )
 )

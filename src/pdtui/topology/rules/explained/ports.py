@@ -89,5 +89,14 @@ RULES: Mapping[str, Explanation] = table(
             "Mooncake: AscendDirectTransport, P2PHANDSHAKE",
             (Severity.WARNING,),
         ),
+        Explanation(
+            "R20",
+            "Ranks of one node do not look for free ports in the same place at the same instant",
+            "vLLM looks for a free port, lets it go and binds it again a moment later: of ranks that "
+            "start together one now and then ends with «Address already in use».",
+            "Delete VLLM_PORT, and leave `start: {stagger: ...}` as it is.",
+            "vllm/utils: get_open_port; reports of mass starts",
+            (Severity.WARNING,),
+        ),
     )
 )

@@ -49,5 +49,42 @@ RULES: Mapping[str, Explanation] = table(
             "Delete `host`: ranks listen on all addresses of their node.",
             "vLLM-Ascend: load_balance_proxy_layerwise_server_example.py, check of host names",
         ),
+        Explanation(
+            "R75",
+            "IPv6 addresses have brackets in URLs",
+            "The reference proxy writes its address into a URL as it is given: decode ranks cannot call "
+            "it, and requests wait without end.",
+            "Use an IPv4 address for the proxy, or `kind: pdtui`.",
+            "vLLM-Ascend: load_balance_proxy_layerwise_server_example.py",
+            (Severity.WARNING,),
+        ),
+        Explanation(
+            "X9",
+            "The proxy knows requests that decode gives back",
+            "With the recompute scheduler a decode rank short of memory ends a request with stop_reason "
+            '"recomputed". A proxy that does not send it again hands a cut answer to the client, with '
+            "status 200.",
+            "Use `kind: pdtui` or `reference`, or take recompute_scheduler_enable out of decode.",
+            "vLLM-Ascend: recompute_scheduler.py",
+            (Severity.INFO,),
+        ),
+        Explanation(
+            "X10",
+            "The layerwise reference proxy gets no requests back",
+            "Its second turn sends prefill the first prompt without what was generated (0.22.1, 0.23), or "
+            "does not send it at all (newer): wrong text, or a request that waits without end.",
+            "Take recompute_scheduler_enable out of decode, or use `kind: pdtui`.",
+            "vLLM-Ascend: load_balance_proxy_layerwise_server_example.py, run against stand-ins",
+            (Severity.WARNING,),
+        ),
+        Explanation(
+            "X11",
+            "vLLM's development endpoints stay closed",
+            "With VLLM_SERVER_DEV_MODE everyone who reaches a rank's port can put it to sleep or empty "
+            "its prefix cache.",
+            "Delete the variable, unless something needs /reset_prefix_cache or /sleep.",
+            "vllm/entrypoints/openai: VLLM_SERVER_DEV_MODE",
+            (Severity.INFO,),
+        ),
     )
 )
