@@ -229,7 +229,7 @@ def _state_dir(surveys: Sequence[Survey]) -> Said | None:
     for one in surveys:
         for server in one.servers:
             if server.record is not None:
-                folder = PurePath(server.record.folder).parent.parent
+                folder = PurePath(server.record.folder).parent.parent.parent
                 usual = str(folder) == "/var/lib/pdtui" or folder.parts[-3:] == (".local", "state", "pdtui")
                 return None if usual else Said(str(folder), Origin(one.host, pid=server.process.pid))
     return None

@@ -125,7 +125,7 @@ def process(pid, names):
     root = base + "/root" if found["space"] and found["space"] != link("/proc/self/ns/mnt") else ""
     log = link(base + "/fd/1")
     if RECORD.search(log):
-        found["record"] = record(root + os.path.dirname(log), names)
+        found["record"] = record(root, os.path.dirname(log), names)
     found["packages"] = packages(pid, root, found["exe"])
     return found
 
@@ -167,11 +167,11 @@ def files(base):
     return found[:FILES]
 
 
-def record(folder, names):
+def record(root, folder, names):
     """Return what pdtui's keeper was asked to start: command, variables as they were written, set-up scripts."""
     try:
-        start = json.loads(text_of(read(folder + "/start.json")))
-        script = text_of(read(folder + "/script"))
+        start = json.loads(text_of(read(root + folder + "/start.json")))
+        script = text_of(read(root + folder + "/script"))
     except (OSError, ValueError):
         return {}
     if not isinstance(start, dict) or not isinstance(start.get("env"), dict):
@@ -191,7 +191,7 @@ def record(folder, names):
         "env": {name: value for name, value in values.items() if name not in secrets},
         "secrets": secrets,
         "setup": setup,
-        "folder": os.path.dirname(os.path.dirname(folder)),
+        "folder": os.path.dirname(folder),
     }
 
 
