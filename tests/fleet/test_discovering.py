@@ -185,7 +185,9 @@ SURVEY = Survey(
 def test_servers_become_commands_and_secrets_references() -> None:
     seen = Seen({"HCCL_IF_IP": "198.51.100.1", "HCCL_BUFFSIZE": "600"}, ("HF_TOKEN",), 12)
     survey = replace(SURVEY, servers=(server(seen=seen, container="vllm"),), platform="a3")
-    found, notes = observed([survey], user="root")
+    found, notes = observed(
+        [survey], nodes=hosts_of(["n1.example:2222"], SshOptions(user="root", sudo=True)).nodes
+    )
     (command,) = found.commands
     assert (command.host, command.container, str(command.origin)) == ("n1.example", "vllm", "n1.example pid 4711")
     assert command.model is not None
@@ -202,9 +204,8 @@ def test_servers_become_commands_and_secrets_references() -> None:
         "VLLM_API_KEY": "${VLLM_API_KEY}",
     }
     (host,) = found.hosts
-    assert (host.name, host.address, host.nic, host.npus, host.ssh_user) == (
-        *("n1.example", "198.51.100.1", "eth1", 16, "root"),
-    )
+    assert (host.name, host.address, host.nic, host.npus) == ("n1.example", "198.51.100.1", "eth1", 16)
+    assert (host.ssh_user, host.ssh_port, host.ssh_jump, host.ssh_sudo) == ("root", 2222, "", True)
     words = "\n".join(one.message for one in notes)
     assert "hunter2" not in words + repr(found)
     assert "--api-key -> VLLM_API_KEY" in words

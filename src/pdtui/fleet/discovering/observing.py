@@ -22,6 +22,7 @@ from pdtui.topology.importing.observed import (
     serve_command,
 )
 from pdtui.topology.importing.report import Kind, Note, note
+from pdtui.topology.model import Node, SshOptions
 from pdtui.topology.redact import is_secret
 from pdtui.topology.script import SERVE
 
@@ -35,11 +36,11 @@ _SIZES = ((1 << 30, "g"), (1 << 20, "m"), (1 << 10, "k"))
 
 
 def observed(
-    surveys: Sequence[Survey], *, user: str = "", exec_words: Sequence[str] = ()
+    surveys: Sequence[Survey], *, nodes: Mapping[str, Node] | None = None, exec_words: Sequence[str] = ()
 ) -> tuple[Observed, tuple[Note, ...]]:
     """Return everything that was seen, and what is to be said of it.
 
-    `user`: the login name that was used, `exec_words`: what runs a command in a container; if they were given.
+    `nodes`: how the hosts were reached; `exec_words`: what runs a command in a container, if that was given.
     """
     notes: list[Note] = []
     commands: list[ServeCommand] = []
@@ -53,7 +54,7 @@ def observed(
         mine = [_command(one, server, notes) for server in one.servers]
         commands += mine
         containers += [_container(one.host, seen) for seen in one.containers if _is_used(seen, one)]
-        hosts.append(_host(one, mine, user))
+        hosts.append(_host(one, mine, nodes[one.host].ssh if nodes is not None else SshOptions()))
         if not one.servers:
             notes.append(note(Kind.ASSUMPTION, f"no vLLM server runs on {one.host}", Origin(one.host)))
     seen = Observed(
@@ -158,10 +159,19 @@ def _without_secrets(command: ServeCommand, notes: list[Note]) -> ServeCommand:
 # --- hosts
 
 
-def _host(survey: Survey, commands: Sequence[ServeCommand], user: str) -> Host:
+def _host(survey: Survey, commands: Sequence[ServeCommand], ssh: SshOptions) -> Host:
     address = _address(survey, commands)
     nic = next((name for name, own in survey.addresses if own == address), "")
-    return Host(name=survey.host, address=address, nic=nic, npus=survey.npus, ssh_user=user)
+    return Host(
+        name=survey.host,
+        address=address,
+        nic=nic,
+        npus=survey.npus,
+        ssh_user=ssh.user or "",
+        ssh_port=ssh.port,
+        ssh_jump=ssh.jump or "",
+        ssh_sudo=ssh.sudo,
+    )
 
 
 def _address(survey: Survey, commands: Sequence[ServeCommand]) -> str:

@@ -135,6 +135,10 @@ class Host:
     npus: int | None = None
     """How many NPUs it has, None when that is not known."""
     ssh_user: str = ""
+    ssh_port: int | None = None
+    """What reached it besides; where it is as ~/.ssh/config has it, None, empty or False."""
+    ssh_jump: str = ""
+    ssh_sudo: bool = False
 
 
 @dataclass(frozen=True, slots=True)
