@@ -8,7 +8,7 @@ from pathlib import Path
 
 import click
 
-from pdtui.cli import changes, plan_polling
+from pdtui.cli import changes, plan_polling, plan_ports
 from pdtui.cli.output import columns, print_json
 from pdtui.errors import UsageError
 from pdtui.text import clean_line
@@ -17,13 +17,18 @@ from pdtui.topology.load import load_checked
 from pdtui.topology.model import Topology
 from pdtui.topology.plan import Plan, PortUse, RankPlan
 from pdtui.topology.planner import make_plan
+from pdtui.topology.port_map import HostPorts, PortRow, joined, span
 from pdtui.topology.redact import redacted
 from pdtui.topology.script import command_line, run_script
 
 
 @click.command("plan")
 @click.argument("file", type=click.Path(path_type=Path))
+@click.argument("nodes", metavar="[@NODE]...", nargs=-1)
 @click.option("--json", "as_json", is_flag=True, help="Print ranks and port map as JSON.")
+@click.option(
+    "--ports", is_flag=True, help="Print who binds which port instead, and what lies near; @NODE: of some."
+)
 @click.option("--rank", metavar="RANK", help="Print the start script of one rank, such as decode/17.")
 @click.option("--commands", is_flag=True, help="Print every rank's command and environment too.")
 @click.option("--diff", nargs=2, metavar="RANK RANK", help="Print what differs between two ranks instead.")
@@ -36,7 +41,9 @@ from pdtui.topology.script import command_line, run_script
 )
 def command(
     file: Path,
+    nodes: tuple[str, ...],
     as_json: bool,
+    ports: bool,
     rank: str | None,
     commands: bool,
     diff: tuple[str, str] | None,
@@ -49,6 +56,10 @@ def command(
     Values of secrets are shown as ***.
     """
     topology = load_checked(file)
+    if nodes and not ports:
+        raise UsageError("@NODE goes with --ports")
+    if ports and (polling or rank is not None or commands or diff):
+        raise UsageError("--ports goes with neither --polling nor --rank nor --commands nor --diff")
     if polling:
         if rank is not None or commands or diff:
             raise UsageError("--polling goes with neither --rank nor --commands nor --diff")
@@ -57,7 +68,9 @@ def command(
     if consoles is not None or call_seconds is not None:
         raise UsageError("--consoles and --call-seconds go with --polling")
     plan = make_plan(topology)
-    if diff:
+    if ports:
+        _ports(topology, plan_ports.chosen(topology, plan, nodes), as_json=as_json)
+    elif diff:
         if rank is not None or commands:
             raise UsageError("--diff goes with neither --rank nor --commands")
         _diff(topology, (_rank(plan, diff[0]), _rank(plan, diff[1])), as_json=as_json)
@@ -82,6 +95,13 @@ def _diff(topology: Topology, ranks: tuple[RankPlan, RankPlan], *, as_json: bool
         print_json(changes.two_ranks_as_dict(ranks, found))
     else:
         click.echo("\n".join(changes.of_two_ranks(topology, ranks, found)))
+
+
+def _ports(topology: Topology, hosts: Sequence[HostPorts], *, as_json: bool) -> None:
+    if as_json:
+        print_json(plan_ports.as_dict(topology, hosts))
+    else:
+        click.echo("\n".join(plan_ports.text(topology, hosts)))
 
 
 def _polling(topology: Topology, *, as_json: bool, consoles: int, seconds: float) -> None:
@@ -144,8 +164,15 @@ def _text(topology: Topology, plan: Plan, *, commands: bool) -> list[str]:
                 *(f"  {line}" for line in env),
                 f"  {command_line(rank.argv)}",
             ]
-    owners = ((use.host, span(use.first, use.last), use.use, use.owner) for use in _joined(plan.ports))
-    return [*lines, "", *columns(("HOST", "PORTS", "USE", "OWNER"), owners)]
+    return [*lines, "", *columns(("HOST", "PORTS", "USE", "OWNER"), _port_rows(plan.ports))]
+
+
+def _port_rows(ports: Sequence[PortUse]) -> list[tuple[str, str, str, str]]:
+    """Return the port map with neighbouring ports joined, so that it fits a screen."""
+    order = {use.host: index for index, use in reversed(list(enumerate(ports)))}
+    found = sorted(joined(ports), key=lambda item: (order[item[0].host], item[0].first))
+    rows = [(use.host, PortRow(use.first, use.last, use.use, owners)) for use, owners in found]
+    return [(host, row.ports, row.use, row.owner) for host, row in rows]
 
 
 def _rank_row(rank: RankPlan, *, has_npus: bool) -> tuple[str, ...]:
@@ -161,27 +188,3 @@ def _comma(numbers: Iterable[int]) -> str:
 
 def _contiguous(numbers: Sequence[int]) -> bool:
     return bool(numbers) and list(numbers) == list(range(numbers[0], numbers[-1] + 1))
-
-
-def _joined(ports: Iterable[PortUse]) -> list[PortUse]:
-    """Join neighbouring ports of one use on one host, so that the map fits a screen."""
-    joined: list[PortUse] = []
-    for use in sorted(ports, key=lambda use: (use.host, use.use, use.first)):
-        last = joined[-1] if joined else None
-        group = use.owner.split("/")[0]
-        if (
-            last is not None
-            and (last.host, last.use, last.owner.split("/")[0]) == (use.host, use.use, group)
-            and last.last + 1 == use.first
-        ):
-            first_rank = last.owner.split("..")[0]
-            joined[-1] = replace(last, last=use.last, owner=f"{first_rank}..{use.owner.split('/')[1]}")
-        else:
-            joined.append(use)
-    order = {use.host: index for index, use in reversed(list(enumerate(ports)))}
-    return sorted(joined, key=lambda use: (order[use.host], use.first))
-
-
-def span(first: int, last: int) -> str:
-    """Return a range as text."""
-    return str(first) if first == last else f"{first}-{last}"
