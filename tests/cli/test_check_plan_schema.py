@@ -38,7 +38,7 @@ def folder(tmp_path: Path) -> Path:
             ("OMP_NUM_THREADS: 10", "HF_TOKEN: hunter2, A_TOKEN: {from_env: T}"),
             (
                 "seed: 1024",
-                "api-key: [hunter2, hunter2], other: {nested_api_key: hunter2}, max-num-batched-tokens: 7",
+                "api-key: [hunter2, hunter2], other: {nested_api_key: hunter2}, max-num-batched-tokens: 700",
             ),
         )
     )

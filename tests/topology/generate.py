@@ -9,7 +9,8 @@ def large(nodes: int = 64) -> str:
     lines = [
         'pdtui: 1\nname: large\nplatform: a3\nvllm_ascend: "0.22.1rc1"',
         "model: {path: /models/m, served_name: m}\nkv: {connector: MooncakeConnectorV1}",
-        "defaults:\n  env: {OMP_NUM_THREADS: 10, LD_LIBRARY_PATH: {prepend: /x}}\n  args: {seed: 1024}",
+        "defaults:\n  env: {OMP_NUM_THREADS: 10, HCCL_BUFFSIZE: 512, LD_LIBRARY_PATH: {prepend: /x}}",
+        "  args: {seed: 1024, enable-expert-parallel: true}",
         "nodes:",
         *(f"  node{number}: {{host: 10.0.{number}.1, nic: eth0}}" for number in range(nodes)),
         "groups:",

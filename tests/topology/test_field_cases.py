@@ -108,6 +108,7 @@ VALID = {
             group("p", "prefill", "n0", 1, 8, f"{API}, kv_port: 14000", "pp_size: 2")
             + group("d", "decode", "n1", 16, 1, f"{API}, kv_port: 14100"),
             nodes=2,
+            roles={"decode": "{args: {enable-expert-parallel: true}, env: {HCCL_BUFFSIZE: 512}}"},
         ),
         set[str](),
     ),

@@ -230,7 +230,8 @@ def test_samples_have_no_errors_and_only_the_known_warning() -> None:
     ]
     for name in names:
         rules = {finding.rule for finding in load(sample(name)).findings}
-        assert rules == ({"R16"} if name.startswith("deepseek") else set()), name
+        old = {"S4", "V7"} if "2p1d" in name else set[str]()  # The guide's own words, which are older than it.
+        assert rules == ({"R16", *old} if name.startswith("deepseek") else set()), name
 
 
 def test_demo_is_2p1d_scaled_down() -> None:

@@ -239,5 +239,5 @@ def test_ranks_of_a_laptop_may_listen_on_its_loopback_address() -> None:
 
 def test_the_old_name_of_the_lease_counts_where_it_is_read() -> None:
     said = ("OMP_NUM_THREADS: 10", "VLLM_NIXL_ABORT_REQUEST_TIMEOUT: 600")
-    assert of_rule(loaded(changed(said)).findings, "V7")
-    assert not of_rule(loaded(changed(said, ('"0.22.1rc1"', '"0.13.0"'))).findings, "V7")
+    assert of_rule(loaded(changed(said)).findings, "R47")
+    assert not of_rule(loaded(changed(said, ('"0.22.1rc1"', '"0.13.0"'))).findings, "R47")

@@ -10,6 +10,7 @@ from typing import Any
 
 from pdtui.topology import model
 from pdtui.topology.findings import Path, Problem, Severity
+from pdtui.topology.reference import API_KEY_FLAG, API_KEY_VARIABLE, is_reference
 from pdtui.topology.schema import GroupPart, KvPart, NodePart, RolePart, SshPart, TopologyFile
 
 FLOWS: Mapping[str, model.Flow] = {
@@ -70,8 +71,12 @@ def merge(levels: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
 
 
 def flag(name: str, value: Any) -> tuple[str, Any]:
-    """Return a flag in its one form: `no-x: true` is `x: false`, underscores are dashes, as vLLM reads them."""
-    name = name.replace("_", "-")
+    """Return a flag in its one form: `no-x: true` is `x: false`, underscores are dashes, as vLLM reads them.
+
+    What follows a dot is a key of a JSON value and stays as it is.
+    """
+    name, dot, keys = name.partition(".")
+    name = f"{name.replace('_', '-')}{dot}{keys}"
     if name.startswith("no-") and isinstance(value, bool):
         return name[3:], not value
     return name, value
@@ -211,6 +216,10 @@ class _Builder:
         ranks = _ranks(part)
         first = next((node for node, count in ranks.items() if count), part.nodes[0])
         apart = file.model.kind == "dense" or part.dp_size == 1
+        args = merge([dict(flag(key, value) for key, value in level.args.items()) for level in levels])
+        env = merge([level.env for level in levels])
+        if is_reference(args.get(API_KEY_FLAG)):  # Not on the command line, which everybody can see.
+            env.setdefault(API_KEY_VARIABLE, args.pop(API_KEY_FLAG))
         return model.Group(
             name=name,
             role=model.Role(part.role),
@@ -223,8 +232,8 @@ class _Builder:
             kv_port=part.kv_port,
             ranks_per_node=ranks,
             devices=_devices(part, model.NPUS_PER_NODE[file.platform]),
-            args=merge([dict(flag(key, value) for key, value in level.args.items()) for level in levels]),
-            env=merge([level.env for level in levels]),
+            args=args,
+            env=env,
             kv_config=merge([kv.config for kv in kvs]),
             kv_extra=merge([kv.extra for kv in kvs]),
             connector=next((kv.connector for kv in reversed(kvs) if kv.connector), ""),

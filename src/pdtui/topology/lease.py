@@ -15,6 +15,9 @@ NIXL_KEY = "kv_lease_duration"
 MOONCAKE_LEASE = 480
 """Seconds that the Mooncake connectors of vllm-ascend keep blocks."""
 
+OLD_LEASE = "VLLM_NIXL_ABORT_REQUEST_TIMEOUT"
+"""The variable of it before its name changed."""
+
 _RENAMED: Release = (0, 18, 0)
 """The vllm-ascend from which on the variable bears Mooncake's name."""
 
@@ -22,7 +25,7 @@ _RENAMED: Release = (0, 18, 0)
 def lease_variable(topology: Topology) -> str:
     """Return the variable that sets the lease of a Mooncake connector in the file's version of vllm-ascend."""
     new = known_release(topology.vllm_ascend) >= _RENAMED
-    return "VLLM_MOONCAKE_ABORT_REQUEST_TIMEOUT" if new else "VLLM_NIXL_ABORT_REQUEST_TIMEOUT"
+    return "VLLM_MOONCAKE_ABORT_REQUEST_TIMEOUT" if new else OLD_LEASE
 
 
 def is_lease(value: object) -> bool:

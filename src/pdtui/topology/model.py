@@ -151,7 +151,7 @@ class Group:
     args: Mapping[str, Any]
     """Merged `vllm serve` flags (defaults, role, group), without the derived ones."""
     env: Mapping[str, Any]
-    """Merged environment: text, {prepend: text}, or None to remove a derived one."""
+    """Merged environment: text, {prepend: text}, {file: path}, {from_env: name}; None removes a derived one."""
     kv_config: Mapping[str, Any]
     """Keys that the file adds to `--kv-transfer-config`."""
     kv_extra: Mapping[str, Any]

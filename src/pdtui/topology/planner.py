@@ -11,6 +11,7 @@ from typing import Any
 from pdtui.topology.model import Group, Node, Role, Topology
 from pdtui.topology.plan import Plan, RankPlan
 from pdtui.topology.ports import NIXL_SIDE_CHANNEL, kv_ports, port_map, side_channel_base
+from pdtui.topology.reference import reference
 from pdtui.topology.script import SERVE
 from pdtui.topology.versions import known_release
 
@@ -171,6 +172,8 @@ def flag_words(args: Mapping[str, Any]) -> tuple[str, ...]:
 def _words(flag: str, value: Any) -> tuple[str, ...]:
     if value is None:
         return ()
+    if "." in flag:  # One key of a JSON value: vLLM takes the next word for it, whatever it is.
+        return flag, value if isinstance(value, str) else _json(value)
     if isinstance(value, bool):
         return (flag,) if value else (f"--no-{flag[2:]}",)
     if isinstance(value, dict):
@@ -224,7 +227,7 @@ def _env_text(name: str, value: Any) -> str:
         if "prepend" in value:
             # No colon when the node has no value: an empty entry would mean the working directory.
             return f"{value['prepend']}${{{name}:+:${{{name}}}}}"
-        return f"${{{value['from_env']}}}" if "from_env" in value else ""
+        return reference(value)
     return str(value)
 
 

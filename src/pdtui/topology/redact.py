@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import re
 import shlex
 from collections.abc import Mapping, Sequence
+from typing import Any
+
+from pdtui.topology.reference import refers
 
 HIDDEN = "***"
 
@@ -18,7 +22,6 @@ SECRET_PATTERN = rf"(?:^|[-_]){_NAMES}$"
 """What finds a secret's name, without regard to case; for Python 3.6, too."""
 
 _SECRET = re.compile(SECRET_PATTERN, re.IGNORECASE)
-_IN_JSON = re.compile(r'("[^"]*(?:api_?key|token|secret|password)"\s*:\s*)"(?:[^"\\]|\\.)*"', re.IGNORECASE)
 
 
 def is_secret(name: str) -> bool:
@@ -27,22 +30,45 @@ def is_secret(name: str) -> bool:
 
 
 def redacted(argv: Sequence[str], env: Mapping[str, str]) -> tuple[tuple[str, ...], dict[str, str]]:
-    """Return a command and its environment with the values of secrets hidden; references to variables stay."""
+    """Return a command and its environment with the values of secrets hidden; references to them stay."""
     words: list[str] = []
     flag = ""
     for word in argv:
         if word.startswith("--"):
             flag, equals, _ = word.partition("=")
-            words.append(f"{flag}={HIDDEN}" if equals and is_secret(flag) else word)
+            words.append(f"{flag}={HIDDEN}" if equals and is_secret(flag) else _shown(word))
         elif is_secret(flag):
             words.append(HIDDEN)
         else:
-            words.append(_IN_JSON.sub(rf'\1"{HIDDEN}"', word))
+            words.append(_shown(word))
     shown = {
-        name: HIDDEN if is_secret(name) and value and not value.startswith("$") else value
+        name: value if refers(value) else HIDDEN if is_secret(name) and value else _shown(value)
         for name, value in env.items()
     }
     return tuple(words), shown
+
+
+def _shown(word: str) -> str:
+    if word.lstrip().startswith(("{", "[")):
+        try:
+            value = json.loads(word)
+        except (ValueError, RecursionError):
+            return redacted_text(word)
+        shown = _shown_value(value)
+        return word if shown == value else json.dumps(shown, ensure_ascii=False)
+    return redacted_text(word)
+
+
+def _shown_value(value: Any) -> Any:
+    """Return a JSON value with the secrets in it hidden: by their keys, and by what they look like."""
+    if isinstance(value, dict):
+        return {
+            key: HIDDEN if is_secret(key) and inner and not isinstance(inner, bool) else _shown_value(inner)
+            for key, inner in value.items()
+        }
+    if isinstance(value, list):
+        return [_shown_value(inner) for inner in value]
+    return redacted_text(value) if isinstance(value, str) else value
 
 
 _ASSIGNED = re.compile(

@@ -28,7 +28,7 @@ def _env_value(value: Any) -> str | dict[str, str] | None:
             return {key: text}
     if isinstance(value, (int, float)):
         return str(value).lower() if isinstance(value, bool) else str(value)
-    raise PydanticCustomError("env_value", "must be text, null, {prepend: TEXT} or {from_env: NAME}")
+    raise PydanticCustomError("env_value", "must be text, null, {prepend: TEXT}, {from_env: NAME} or {file: PATH}")
 
 
 def _secret(value: Any) -> dict[str, str]:
@@ -225,7 +225,8 @@ class RankPart(Part):
 
     env: dict[str, EnvValue] = Field(
         default_factory=dict,
-        description="Environment, as text; {prepend: X} puts X before the node's value; null removes a variable.",
+        description="Environment, as text; {prepend: X} puts X before the node's value, {file: PATH} and "
+        "{from_env: NAME} are read where the rank starts; null removes a variable.",
     )
     args: dict[str, Any] = Field(
         default_factory=dict, description="`vllm serve` flags without the dashes; null removes an inherited one."

@@ -8,6 +8,8 @@ from collections.abc import Callable, Sequence
 
 from pdtui.topology.model import Runtime
 from pdtui.topology.plan import RankPlan
+from pdtui.topology.redact import is_secret
+from pdtui.topology.reference import Reference
 
 HOME = "~/"
 """How a path in the home where ranks run begins."""
@@ -26,10 +28,11 @@ def run_script(rank: RankPlan, runtime: Runtime) -> str:
     """Return the script that becomes the rank: source the set-up files, export the environment, exec the server.
 
     A leading `~/` of a set-up file and of the model's path is the home of whoever the rank runs as. A set-up file
-    that is missing ends it with status 1 and a line that names the file.
+    or a secret that is missing ends it with status 1 and a line that names it.
     """
     lines = ["#!/bin/bash", f"# {rank.id} on {rank.node}", "set +H", QUOTE, *setup_lines(runtime)]
-    lines += [f"export {name}={double_quoted(value)}" for name, value in rank.env.items()]
+    for name, value in rank.env.items():
+        lines += export_lines(name, value)
     lines.append(f"exec {command_line(rank.argv)}")
     return "\n".join(lines) + "\n"
 
@@ -39,14 +42,37 @@ def setup_lines(runtime: Runtime) -> list[str]:
     lines = []
     for path in runtime.setup:
         word = _at_home(path, double_quoted)
-        lines += [
-            f"if [ ! -r {word} ]; then",
-            f"  printf 'pdtui: cannot read %s (runtime.setup of the topology file)\\n' {word} >&2",
+        lines += [*_unless_readable(word, "runtime.setup of the topology file"), f". {word}"]
+    return lines
+
+
+def export_lines(name: str, value: str) -> list[str]:
+    """Return the lines that export one variable of a rank's environment.
+
+    The value of a `Reference` is read here: from a file, or from the node's environment, where one that bears the
+    name of a secret must not be empty.
+    """
+    lines: list[str] = []
+    if isinstance(value, Reference) and value.file:
+        lines = _unless_readable(_at_home(value.file, shlex.quote), f"{name} of the topology file")
+    elif isinstance(value, Reference) and is_secret(name):
+        text = f"pdtui: {value.name} is not set where the rank runs ({name} of the topology file)"
+        lines = [
+            f'if [ -z "${{{value.name}:-}}" ]; then',
+            f"  printf '%s\\n' {shlex.quote(text)} >&2",
             "  exit 1",
             "fi",
-            f". {word}",
         ]
-    return lines
+    return [*lines, f"export {name}={double_quoted(value)}"]
+
+
+def _unless_readable(word: str, what: str) -> list[str]:
+    return [
+        f"if [ ! -r {word} ]; then",
+        f"  printf 'pdtui: cannot read %s ({what})\\n' {word} >&2",
+        "  exit 1",
+        "fi",
+    ]
 
 
 def command_line(argv: Sequence[str]) -> str:
@@ -79,7 +105,10 @@ def double_quoted(text: str) -> str:
     """Return text as a bash word in which only $NAME, ${NAME}, ${NAME:-text} and ${NAME:+text} are alive.
 
     Needs `QUOTE` before it: bash takes one inside "${NAME:-text}" for the begin of a string.
+    A reference to a file becomes what stands in it, without the newlines at its end.
     """
+    if isinstance(text, Reference) and text.file:
+        return f'"$(< {_at_home(text.file, shlex.quote)})"'
     alive = _expansions(text)
     parts: list[str] = []
     at = depth = 0

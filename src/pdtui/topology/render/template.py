@@ -15,8 +15,9 @@ from dataclasses import dataclass, field
 from pdtui.topology.model import Group, Topology
 from pdtui.topology.plan import RankPlan
 from pdtui.topology.redact import HIDDEN, redacted
+from pdtui.topology.reference import Reference
 from pdtui.topology.render.shell import SEVEN, TEMPLATE, flag_lines, head, is_plain, script
-from pdtui.topology.script import QUOTE, command_words, double_quoted, setup_lines
+from pdtui.topology.script import QUOTE, command_words, double_quoted, export_lines, setup_lines
 
 NOTHING = "-"
 """Argument that the template does not use, because these ranks do not meet."""
@@ -124,6 +125,8 @@ def _exports(ranks: Sequence[RankPlan], arguments: _Arguments, secrets: dict[str
             yield f"export {name}=$1"
         elif len(set(values)) > 1:
             yield f"export {name}={_argument(arguments.of(values, name))}"
+        elif isinstance(value, Reference):
+            yield from export_lines(name, value)
         else:
             yield f"export {name}={value if is_plain(value) else double_quoted(value)}"
 

@@ -3,53 +3,74 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 from pdtui.topology.findings import Path, Problem
-from pdtui.topology.lease import lease_variable
+from pdtui.topology.lease import NIXL_KEY, OLD_LEASE
 from pdtui.topology.model import Group, Topology
 from pdtui.topology.planner import derived_env, placement, rank_devices
-from pdtui.topology.redact import is_secret
+from pdtui.topology.reference import API_KEY_FLAG, is_reference
 from pdtui.topology.rules.registry import Context, error, info, rule, warning
 from pdtui.topology.script import HOME
+from pdtui.topology.versions import NEWEST, Release
 
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\Z")
-OBSOLETE = {
+OBSOLETE: dict[str, str] = {
     "VLLM_ASCEND_EXTERNAL_DP_LB_ENABLED": "only 0.9.1 read it",
     "DISAGGREGATED_PREFILL_RANK_TABLE_PATH": "its connector is gone",
     "PHYSICAL_DEVICES": "its connector is gone",
-    "VLLM_NIXL_ABORT_REQUEST_TIMEOUT": "it is VLLM_MOONCAKE_ABORT_REQUEST_TIMEOUT, or kv_lease_duration, now",
 }
-"""Variables that no current release reads -> why."""
+"""Variables that no release with external load balancing reads -> why."""
+
+ENDED: dict[str, tuple[Release, str]] = {
+    "VLLM_USE_V1": ((0, 12, 0), "there is no other engine any more"),
+    "ASCEND_BUFFER_POOL": ((0, 23, 0), "its buffers went with vllm-ascend 0.23"),
+    "VLLM_ASCEND_ENABLE_FLASHCOMM1": (NEWEST, "FlashComm v1 was removed"),
+}
+"""Variables -> the first vllm-ascend that does not read them, and why."""
 
 
 SIDE_CHANNEL = "VLLM_NIXL_SIDE_CHANNEL_"
 """How the variables begin that say where NixlConnector listens."""
 
 
-@rule("F06", "F09", "V7", "V13")
+@rule("F06", "V7")
 def variables(context: Context) -> Iterator[Problem]:
-    """Names are names, secrets are references, nothing obsolete is set (F06, F09, V7, V13)."""
-    lease = lease_variable(context.topology) if context.topology.has_npus else ""
+    """Names are names, references lead somewhere, nothing obsolete is set (F06, V7)."""
     for path, env in context.levels("env"):
         for key, value in env.items():
             where = (*path, key)
             if not _NAME.match(key):
                 yield error("F06", f"`{key}` is no name of an environment variable", where, on_key=True)
-            elif isinstance(value, dict) and "file" in value:
-                yield error("F09", "{file: ...} as a variable is not yet supported; use {from_env: NAME}", where)
-            elif isinstance(value, dict) and "from_env" in value and not _NAME.match(value["from_env"]):
-                yield error("F06", f"`{value['from_env']}` is no name of an environment variable", where)
-            elif is_secret(key) and isinstance(value, str) and value and not value.startswith("$"):
-                message = f"the value of {key} stands in the file for all to read; write {{from_env: NAME}}"
-                yield warning("V13", message, where, on_key=True)
+            elif is_reference(value):
+                yield from _reference(where, value)
             if isinstance(value, str) and value.startswith(HOME):
                 message = (
                     f"{key} is passed on as written: ~/ is no home here; write $HOME/{value.removeprefix(HOME)}"
                 )
                 yield warning("F06", message, where)
-            if key in OBSOLETE and key != lease:
-                yield info("V7", f"{key} has no effect: {OBSOLETE[key]}; delete it", where, on_key=True)
+            if value is not None and (why := _obsolete(context, key)):
+                yield info("V7", f"{key} has no effect: {why}; delete it", where, on_key=True)
+    for path, args in context.levels("args"):
+        for key, value in args.items():
+            if is_reference(value) and key.replace("_", "-") == API_KEY_FLAG:
+                yield from _reference((*path, key), value)
+
+
+def _obsolete(context: Context, key: str) -> str:
+    if key == OLD_LEASE and not context.topology.has_npus:
+        return f"it is {NIXL_KEY} of `kv: {{extra: ...}}` now"
+    since, why = ENDED.get(key, (NEWEST, ""))
+    return OBSOLETE.get(key, "") or (why if context.release >= since else "")
+
+
+def _reference(where: Path, value: Mapping[str, str]) -> Iterator[Problem]:
+    """Check a reference; what stands there by mistake may be the secret itself, so it is not repeated."""
+    if "from_env" in value and not _NAME.match(value["from_env"]):
+        yield error("F06", "what follows `from_env` is no name of an environment variable", where)
+    elif "file" in value and not value["file"].startswith(("/", HOME)):
+        message = "what follows `file` must be an absolute path, or begin with ~/ for the home where ranks run"
+        yield error("F06", message, where)
 
 
 @rule("F11", "R53", "R56", "T4")

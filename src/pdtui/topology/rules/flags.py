@@ -11,7 +11,7 @@ from pdtui.topology.findings import Path, Problem
 from pdtui.topology.model import Group, Role
 from pdtui.topology.planner import listening_address, placement
 from pdtui.topology.rules.proxy import WILDCARDS
-from pdtui.topology.rules.registry import Context, by_version, error, info, npu_rule, rule, warning
+from pdtui.topology.rules.registry import Context, error, info, rule, warning
 from pdtui.topology.script import HOME
 
 SOURCES = {
@@ -27,7 +27,14 @@ SOURCES = {
 """Derived flag -> what it is derived from."""
 
 
-@rule("F03", "F06", "F09", "R22")
+EQUAL = (
+    *("quantization", "dtype", "block-size", "kv-cache-dtype", "tokenizer", "tokenizer-mode", "chat-template"),
+    *("hf-overrides", "revision"),
+)
+"""Flags that both sides need alike: one computes what the other goes on with."""
+
+
+@rule("F03", "F06", "R22")
 def spelling(context: Context) -> Iterator[Problem]:
     """Flags are written without dashes, once, and with values that mean what they say (F03, F06, R22)."""
     for path, args in context.levels("args"):
@@ -51,8 +58,6 @@ def _value(path: Path, key: str, value: Any) -> Iterator[Problem]:
     if isinstance(value, str) and value.startswith(HOME):
         message = f"`{value}` is passed on as written: ~/ is the home in model.path only; write the whole path"
         yield warning("F06", message, path)
-    if isinstance(value, dict) and len(value) == 1 and set(value) <= {"file", "from_env"}:
-        yield error("F09", f"a secret as the value of a flag is not yet supported: `{key}`", path)
     if isinstance(value, str) and key.endswith("-config") and value.lstrip().startswith(("{", "[")):
         try:
             json.loads(value)
@@ -133,7 +138,7 @@ def listening(context: Context) -> Iterator[Problem]:
 def same_on_both_sides(context: Context) -> Iterator[Problem]:
     """What must be equal on prefill and decode is (R45, R46)."""
     groups = [group for role in Role for group in context.groups(role)]
-    for key in ("quantization", "dtype", "block-size", "kv-cache-dtype", "tokenizer"):
+    for key in EQUAL:
         values = {str(group.args.get(key, "not set")): group for group in groups}
         if len(values) > 1:
             (one, first), (other, second), *_ = values.items()
@@ -149,23 +154,3 @@ def same_on_both_sides(context: Context) -> Iterator[Problem]:
                 )
                 yield warning("R46", message, context.where(decode, "args", "max-model-len"))
                 return
-
-
-@npu_rule("R34", "R35")
-def scheduling(context: Context) -> Iterator[Problem]:
-    """Schedulers stand on the side that they are for (R34, R35)."""
-    for group in context.topology.groups.values():
-        config = group.args.get("additional-config")
-        if not isinstance(config, dict):
-            continue
-        nested = config.get("scheduler_config")
-        nested = nested if isinstance(nested, dict) else {}
-        where = context.where(group, "args", "additional-config")
-        if group.role is Role.PREFILL and (
-            config.get("recompute_scheduler_enable") or nested.get("recompute_scheduler_enable")
-        ):
-            message = f"recompute_scheduler_enable belongs to decode only; take it out of {group.name}"
-            yield by_version(context, "R34", message, where)
-        if config.get("enable_balance_scheduling") or nested.get("enable_balance_scheduling"):
-            message = "enable_balance_scheduling is for servers that do both roles; vLLM-Ascend refuses it here"
-            yield error("R35", message, where)

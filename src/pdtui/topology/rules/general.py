@@ -122,8 +122,6 @@ def not_yet(context: Context) -> Iterator[Problem]:
     if file.proxy is not None and file.proxy.kind != "pdtui":
         message = f"a proxy of kind {file.proxy.kind} is not yet supported: it is neither started nor watched"
         yield info("F09", message, ("proxy", "kind"))
-    if file.workload is not None:
-        yield info("F09", "`workload` has no effect yet", ("workload",), on_key=True)
 
 
 @rule("R79", "T16")

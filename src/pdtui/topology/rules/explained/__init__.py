@@ -4,7 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from pdtui.topology.rules.explained import environment, file, flags, groups, imported, kv, ports, proxy, runtime
+from pdtui.topology.rules.explained import (
+    environment,
+    file,
+    flags,
+    groups,
+    imported,
+    kv,
+    ports,
+    proxy,
+    runtime,
+    workload,
+)
 from pdtui.topology.rules.explained.explanation import Explanation
 
 EXPLANATIONS: Mapping[str, Explanation] = {
@@ -15,6 +26,7 @@ EXPLANATIONS: Mapping[str, Explanation] = {
     **flags.RULES,
     **environment.RULES,
     **runtime.RULES,
+    **workload.RULES,
     **proxy.RULES,
     **imported.RULES,
 }
