@@ -157,6 +157,51 @@ def test_the_launcher_is_used_where_it_can_say_it(shape: str, path: str, why: st
         assert f"`{path}`" in readme
 
 
+CONTAINER = "runtime: {container: c, image: i, exec: %s, mounts: ['/models:/models']}\nnodes:\n"
+
+
+@pytest.mark.parametrize(
+    ("runtime", "says", "notes"),
+    [
+        (CONTAINER % "[docker, exec, -i]", "docker exec -i -t c bash", []),
+        (CONTAINER % "[nerdctl, exec, -i]", "nerdctl cp NODE c:/root/", []),
+        (
+            "runtime: {container: c, mounts: ['/models:/models']}\nnodes:\n",
+            "have to run already",
+            ["runtime.image"],
+        ),
+        (CONTAINER % "[ctr, tasks, exec]", "have to run already", ["docker, podman or nerdctl only"]),
+        ("runtime: {container: c, image: i}\nnodes:\n", "start_container.sh", ["No mount", "/models/m"]),
+        ("nodes:\n", "in an interactive shell", []),
+    ],
+)
+def test_the_page_says_how_to_get_where_ranks_run(runtime: str, says: str, notes: list[str]) -> None:
+    rendering = render(of_text(changed(("nodes:\n", runtime))))
+    page = rendering.files[0].text
+    starts = [file.path for file in rendering.files if file.kind == "container"]
+    assert says in " ".join(page.split())
+    assert bool(starts) == ("start_container.sh" in page)
+    said = [note for note in rendering.notes if "launch_online_dp.py starts all" not in note]
+    assert len(said) == bool(notes)
+    for piece in notes:
+        assert piece in said[0]
+        assert piece in page
+
+
+def test_what_the_proxy_cannot_say_is_said() -> None:
+    layerwise = ("MooncakeConnectorV1", "MooncakeLayerwiseConnector")
+    narrow = render(of_text(changed(layerwise, ("listen: 0.0.0.0", "listen: 192.0.2.1, advertise: 192.0.2.99"))))
+    assert any("not at the file's `listen` (192.0.2.1)" in note for note in narrow.notes)
+    (text,) = (file.text for file in narrow.files if file.kind == "proxy")
+    assert "--host 192.0.2.99 " in text
+    external = render(of_text(changed(("port: 1999}", "port: 1999, kind: external}"))))
+    assert not any(file.kind == "proxy" for file in external.files)
+    assert "- prefill: 192.0.2.1:7100 192.0.2.1:7101\n- decode: 192.0.2.2:7100" in external.files[0].text
+    none = render(of_text(changed(("proxy: {node: n1, listen: 0.0.0.0, port: 1999}\n", ""))))
+    assert {file.kind for file in none.files} == {"readme", "template", "launch"}
+    assert any("no `proxy`" in note for note in none.notes)
+
+
 def test_independent_instances_get_their_kv_port_as_an_eighth_argument() -> None:
     files = {file.path: file.text for file in render(of_text(SHAPES["dense"])).files}
     text = files["n1/p/run_dp_template.sh"]
@@ -212,6 +257,7 @@ HARD = st.sampled_from(
         "`id`",
         "$(id)",
         "~/x",
+        "${N:-it's}",
         "!!",
         "*",
         "中文 🙂",

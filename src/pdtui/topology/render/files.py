@@ -111,7 +111,8 @@ def _container(topology: Topology, node: str, notes: list[str]) -> Iterator[Rend
         return
     for name, argv, title in forms:
         words = list(_without_secrets(argv, notes))
-        text = script([*head(topology, title), _by_lines(words)])
+        on = f"# on {topology.nodes[node].address}"
+        text = script([*head(topology, title), on, _by_lines(words)])
         yield RenderedFile(f"{node}/{name}", text, "container", executable=True)
 
 

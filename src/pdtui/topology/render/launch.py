@@ -29,7 +29,7 @@ def launch(topology: Topology, group: Group, node: str, ranks: Sequence[RankPlan
     argv = launcher_argv(template.runs)
     why = _why_not(topology, group, template, argv)
     lines = head(topology, _title(group, node, ranks), *([why] if why else []))
-    lines.append('cd "$(dirname "$0")" || exit 1')
+    lines += ['cd "$(dirname "$0")" || exit 1', f"# on {ranks[0].host}"]
     if why:
         lines += list(_by_rank(topology, ranks, template))
     else:

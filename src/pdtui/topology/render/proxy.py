@@ -52,6 +52,7 @@ def proxy_script(topology: Topology, proxy: ProxySettings, plan: Plan) -> str:
             'cd "$(dirname "$0")" || exit 1',
             f"[ -e {name} ] || ln -s {EXAMPLES}/{FOLDER}/{name} .",
             "unset http_proxy https_proxy all_proxy HTTP_PROXY HTTPS_PROXY ALL_PROXY",
+            f"# on {topology.nodes[proxy.node].address}",
             _by_lines(reference_argv(topology, proxy, plan)),
         ]
     )

@@ -11,7 +11,7 @@ from pdtui.errors import FileError
 from pdtui.text import clean_line
 from pdtui.topology.model import Flow, Group, Node, ProxySettings, Topology
 from pdtui.topology.plan import Plan
-from pdtui.topology.render.container import engine_argv
+from pdtui.topology.render.container import container_argv, engine_argv
 from pdtui.topology.render.launch import EXAMPLES, Launch
 from pdtui.topology.render.proxy import FOLDER, SCRIPTS
 from pdtui.topology.render.shell import LAUNCHER, origin
@@ -120,6 +120,8 @@ def _nodes(topology: Topology) -> str:
     loop = f"for i in {{0..{topology.npus_per_node - 1}}}; do"
     checks = (*_CHECKS, *(_A3 if topology.platform == "a3" else _A2))
     lines = [line for title, command in checks for line in (f"# {title}", f"{loop} {command}; done")]
+    a5 = topology.platform == "a5"
+    files = "ls -d /lib/route.conf /etc/hccl_rootinfo.json /etc/hixlep" if a5 else "cat /etc/hccn.conf"
     tls = "# TLS: the same on all servers"
     return "\n\n".join(
         [
@@ -127,7 +129,7 @@ def _nodes(topology: Topology) -> str:
             _text("On each server; a ping disturbs ranks that run. `pdtui preflight` asks all of this and more."),
             _code(
                 *lines,
-                *("# needed in containers, too", "cat /etc/hccn.conf"),
+                *("# needed in containers, too", files),
                 *(tls, f"{loop} hccn_tool -i $i -tls -g; done | grep switch"),
             ),
         ]
@@ -163,19 +165,22 @@ def _containers(topology: Topology) -> str:
     runtime = topology.runtime
     if not runtime.container:
         return ""
-    inside = shlex.join([*runtime.exec, "-t", runtime.container, "bash"])
-    words = (
-        "`start_container.sh` starts it in the background, `container_shell.sh` with a shell in the terminal, and "
-    )
-    lines = ["NODE/start_container.sh", *_into(topology), f"{inside}   # what follows runs in this shell"]
-    if not runtime.image:
-        words, lines = "The container has to run already: the file has no `image` to start it from. ", lines[1:]
+    shell = shlex.join([*runtime.exec, "-t", runtime.container, "bash"])
+    lines = [*_into(topology), f"{shell}   # what follows runs in this shell"]
+    text = "On each server, NODE being its folder. "
+    try:
+        container_argv(topology, next(iter(topology.nodes)))
+    except FileError:
         title = "Go into the containers"
+        text += "The containers have to run already: no script starts them, see the end of this page."
     else:
-        words += "then the container ends with the shell."
         title = "Start the containers"
-    text = _text(f"On each server, NODE being its folder. {words}")
-    return "\n\n".join([title, text, _code(*lines)])
+        lines.insert(0, "NODE/start_container.sh")
+        text += (
+            "`start_container.sh` starts it in the background, `container_shell.sh` with a shell in the terminal, "
+            "and then the container ends with the shell."
+        )
+    return "\n\n".join([title, _text(text), _code(*lines)])
 
 
 def _into(topology: Topology) -> tuple[str, ...]:
