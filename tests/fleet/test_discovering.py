@@ -81,7 +81,11 @@ def test_variables_of_a_record_are_as_they_were_written() -> None:
 
 def test_set_up_scripts_are_looked_for_where_a_login_has_none() -> None:
     process = Seen({"ASCEND_TOOLKIT_HOME": "/cann/latest", "VIRTUAL_ENV": "/venv"})
-    assert setup_of(process, Seen({"ASCEND_TOOLKIT_HOME": "/cann/latest"})) == {"VIRTUAL_ENV": "/venv"}
+    login = Seen({"ASCEND_TOOLKIT_HOME": "/cann/latest"})
+    assert setup_of(process, login) == {"VIRTUAL_ENV": "/venv"}
+    # A login has the place of the installation, and not what its script puts in front of a list.
+    more = Seen({"ASCEND_TOOLKIT_HOME": "/cann/latest", "PYTHONPATH": "/mine:/cann/latest/python"})
+    assert setup_of(more, login) == {"ASCEND_TOOLKIT_HOME": "/cann/latest"}
 
 
 # --- the script

@@ -114,9 +114,15 @@ def _folders(value: str) -> Sequence[str]:
 
 
 def setup_of(process: Seen, login: Seen | None) -> Mapping[str, str]:
-    """Return the roots of installations that a process was given and a login does not have."""
+    """Return the roots of installations that a process was given and a login does not have, or not all of."""
     base = login.env if login is not None else {}
-    return {name: value for name in ROOTS if (value := process.env.get(name)) and base.get(name) != value}
+    fronts = given(process, login).prepended.values()
+    front = [folder for text in fronts for folder in _folders(text)]
+
+    def is_given(name: str, root: str) -> bool:
+        return base.get(name) != root or any(f"{folder}/".startswith(f"{root}/") for folder in front)
+
+    return {name: root for name in ROOTS if (root := process.env.get(name)) and is_given(name, root)}
 
 
 _APPENDED = re.compile(r"(?P<front>.+)\$\{(?P<name>\w+):\+:\$\{(?P=name)\}\}\Z", re.DOTALL)
