@@ -137,9 +137,9 @@ def test_check_explain_json_and_list() -> None:
 
 
 def test_check_explain_of_an_unknown_rule_exits_2() -> None:
-    done = pdtui("check", "--explain", "R144")
+    done = pdtui("check", "--explain", "T155")
     assert done.returncode == 2
-    assert done.stderr.startswith("pdtui: there is no rule R144; did you mean R14?\n")
+    assert done.stderr.startswith("pdtui: there is no rule T155; did you mean T15?\n")
     assert pdtui("check", "--explain", "R16", "cluster.yaml").returncode == 2
 
 

@@ -23,6 +23,7 @@ FAMILIES = {
     "S": "flags of vllm serve",
     "V": "variables and containers",
     "X": "the proxy",
+    "W": "the workload",
     "C": "platform cpu",
 }
 """First letter of a rule's id -> what such rules are about, in the order in which they are listed."""
