@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 from pathlib import Path
+
+import pytest
 
 from pdtui.topology.model import Runtime, Topology
 from pdtui.topology.planner import make_plan
@@ -66,4 +69,25 @@ def test_a_secret_that_is_not_set_is_named_and_nothing_starts(tmp_path: Path) ->
     done = bench.run(out / "n1/p/run_dp_template.sh", *"1234567", HF_TOKEN="x", API_KEY="y")
     assert done.returncode != 0
     assert "NESTED_API_KEY" in done.stderr
+    assert not bench.take()
+
+
+@pytest.mark.parametrize("missing", ["file", "variable"])
+def test_references_are_looked_up_where_the_script_runs(missing: str, tmp_path: Path) -> None:
+    bench = Bench(tmp_path)
+    key = tmp_path / "it's a key"
+    key.write_text("from a file\n")
+    env = f"{{HF_TOKEN: {{from_env: THERE}}, VLLM_API_KEY: {{file: {json.dumps(str(key))}}}}}"
+    out = bench.write(render(topology(("{OMP_NUM_THREADS: 10}", env))).files)
+    done = bench.run(out / "n2/d/launch.sh", THERE="from the shell")
+    assert done.returncode == 0, done.stderr
+    starts = bench.take()
+    assert {(start.env["HF_TOKEN"], start.env["VLLM_API_KEY"]) for start in starts} == {
+        ("from the shell", "from a file")
+    }
+    if missing == "file":
+        key.unlink()
+    done = bench.run(out / "n1/p/run_dp_template.sh", *"1234567", **{"THERE": "x"} if missing == "file" else {})
+    assert done.returncode == 1
+    assert ("VLLM_API_KEY" if missing == "file" else "THERE") in done.stderr
     assert not bench.take()

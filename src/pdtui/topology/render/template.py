@@ -118,7 +118,9 @@ def _exports(ranks: Sequence[RankPlan], arguments: _Arguments, secrets: dict[str
     _, safe = redacted((), ranks[0].env)
     for name, value in ranks[0].env.items():
         values = tuple(rank.env[name] for rank in ranks)
-        if safe[name] != value:
+        if isinstance(value, Reference):
+            yield from export_lines(name, value)
+        elif safe[name] != value:
             secrets[name] = None
             yield f"export {name}"
         elif name == _DEVICES and values == arguments.values[0]:
