@@ -2,8 +2,14 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
+import pytest
+
+from pdtui.assets import asset_dir
 from pdtui.topology.compare import Change
 from pdtui.topology.differences import Differences, Step, compare_files
+from pdtui.topology.load import load
 from tests.topology.examples import BASE, CPU, changed, loaded
 
 
@@ -151,6 +157,21 @@ def test_new_findings_are_told_wherever_lines_have_gone() -> None:
     assert {one.path for one in found.new_findings} == {"groups.p.kv_port"}
     assert found.gone_findings == ()
     assert not differences(("name: small", "# a line more\nname: small")).new_findings
+
+
+@pytest.mark.parametrize("path", sorted(asset_dir("sample_configs").glob("*.yaml")), ids=lambda path: path.stem)
+def test_a_file_does_not_differ_from_itself_and_differs_from_every_other(path: Path) -> None:
+    cluster = load(path).topology
+    assert cluster
+    assert compare_files(cluster, cluster) == Differences()
+    small = loaded(BASE).topology
+    assert small
+    there, back = compare_files(small, cluster), compare_files(cluster, small)
+    assert [(change.name, change.old, change.new) for change in there.ports] != []
+    assert {(change.name, change.new, change.old) for change in there.ports} == {
+        (change.name, change.old, change.new) for change in back.ports
+    }
+    assert {group.name for group in there.groups} == {group.name for group in back.groups}
 
 
 def test_without_npus() -> None:

@@ -41,8 +41,8 @@ def command(old: Path, new: Path, as_json: bool, wait: float) -> int:
 
     Exit status: 0 the same, 1 something differs or is not known, 2 a file cannot be read.
     """
-    if str(new) == RUNNING:
-        return _running(old, as_json=as_json, wait=wait)
+    if RUNNING in (str(old), str(new)):
+        return _running(new if str(old) == RUNNING else old, as_json=as_json, wait=wait)
     before, after = _topology(old), _topology(new)
     found = compare_files(before[0], after[0], before[1].findings, after[1].findings)
     if as_json:
