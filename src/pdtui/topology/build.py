@@ -169,6 +169,7 @@ class _Builder:
             model=model.Model(file.model.path, file.model.served_name, file.model.kind),
             runtime=self._runtime(),
             safety=model.Safety(file.safety.protected, file.safety.read_only),
+            workload=model.Workload(**file.workload.model_dump()) if file.workload else model.Workload(),
             start=model.Start(file.start.stagger, file.start.deadline, file.start.warm_up),
             nodes=nodes,
             groups=groups,

@@ -131,6 +131,17 @@ class ProxySettings:
 
 
 @dataclass(frozen=True, slots=True)
+class Workload:
+    """What the cluster is for; None where the file does not say it."""
+
+    input_tokens: int | None = None
+    output_tokens: int | None = None
+    context_tokens: int | None = None
+    concurrency: int | None = None
+    """Requests at once."""
+
+
+@dataclass(frozen=True, slots=True)
 class Group:
     """One DP group: the ranks that share `--data-parallel-size`, address and RPC port."""
 
@@ -195,6 +206,7 @@ class Topology:
     accept: Mapping[str, str] = field(default_factory=dict)
     """Rule id -> why its findings are accepted."""
     start: Start = field(default_factory=Start)
+    workload: Workload = field(default_factory=Workload)
     vllm: str = ""
     """Version of vLLM itself on a platform without NPUs, else empty."""
 

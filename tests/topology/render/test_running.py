@@ -202,6 +202,15 @@ def test_what_the_proxy_cannot_say_is_said() -> None:
     assert any("no `proxy`" in note for note in none.notes)
 
 
+def test_the_benchmark_is_of_the_workload() -> None:
+    plain, said = (
+        next(file.text for file in render(of_text(text)).files if file.kind == "benchmark")
+        for text in (BASE, BASE + "workload: {input_tokens: 100, output_tokens: 300, concurrency: 50}\n")
+    )
+    assert "max_out_len=10,\n        batch_size=192," in plain
+    assert "max_out_len=300,\n        batch_size=50," in said
+
+
 def test_independent_instances_get_their_kv_port_as_an_eighth_argument() -> None:
     files = {file.path: file.text for file in render(of_text(SHAPES["dense"])).files}
     text = files["n1/p/run_dp_template.sh"]

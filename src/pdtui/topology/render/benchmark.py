@@ -9,12 +9,16 @@ from pdtui.topology.render.shell import origin
 
 REQUESTS_PER_DECODE_RANK = 24
 RATE_PER_DECODE_RANK = 14 / 32
-"""Both of vLLM-Ascend's guides: 768 at once and 14 a second on 32 ranks, 1536 and 28 on 64."""
+"""Both of vLLM-Ascend's guides: 768 at once and 14 a second on 32 ranks, 1536 and 28 on 64.
+
+What the file's `workload` says stands in place of the guides' number of requests and length of answers.
+"""
 
 
 def aisbench_config(topology: Topology, proxy: ProxySettings) -> str:
     """Return the configuration: where it sends requests, what it asks for, how many at once."""
     ranks = sum(group.dp_size for group in topology.groups.values() if group.role is Role.DECODE)
+    at_once = topology.workload.concurrency or ranks * REQUESTS_PER_DECODE_RANK
     trusting = any(group.args.get("trust-remote-code") is True for group in topology.groups.values())
     return f"""\
 # {origin(topology)}
@@ -32,8 +36,8 @@ models = [
         retry=2,
         host_ip={_text(proxy.advertise)},
         host_port={proxy.port},
-        max_out_len=10,
-        batch_size={ranks * REQUESTS_PER_DECODE_RANK},  # at once
+        max_out_len={topology.workload.output_tokens or 10},
+        batch_size={at_once},  # at once
         trust_remote_code={trusting},
         generation_kwargs=dict(
             temperature=0,

@@ -51,8 +51,8 @@ def readme(topology: Topology, plan: Plan, parts: Sequence[Part], notes: Sequenc
 
 _ALWAYS = (
     "Nothing watches the ranks, starts them again, or ends the others of a group when one has died.",
-    "The benchmark's request_rate and batch_size are those of vLLM-Ascend's guides for as many decode ranks; they "
-    "know nothing of your load.",
+    "The benchmark's figures are those of vLLM-Ascend's guides for as many decode ranks, but for what the file's "
+    "`workload` says (concurrency, output_tokens).",
 )
 
 
