@@ -80,8 +80,9 @@ def test_what_a_process_has_is_held_against_values_that_refer_to_the_node() -> N
         "LD_LIBRARY_PATH": "/mooncake${LD_LIBRARY_PATH:+:${LD_LIBRARY_PATH}}",
         "HF_TOKEN": "${HF_TOKEN}",
         "P": "$HOME/x.y",
+        "API_KEY": "$(</etc/key)",
     }
-    seen = {"A": "1", "LD_LIBRARY_PATH": "/mooncake:/usr/lib", "P": "/home/op/x.y", "OTHER": "1"}
+    seen = {"A": "1", "LD_LIBRARY_PATH": "/mooncake:/usr/lib", "P": "/home/op/x.y", "OTHER": "1", "API_KEY": "k"}
     assert seen_env_changes(seen, planned) == ()
     assert seen_env_changes({**seen, "LD_LIBRARY_PATH": "/mooncake"}, planned) == ()
     wrong = seen_env_changes({"LD_LIBRARY_PATH": "/usr/lib:/mooncake", "P": "/home/op/xzy"}, planned)

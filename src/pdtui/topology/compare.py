@@ -15,6 +15,7 @@ from typing import Any, Literal
 from pdtui.topology.model import Group, Topology
 from pdtui.topology.plan import RankPlan
 from pdtui.topology.redact import HIDDEN, is_secret, redacted
+from pdtui.topology.reference import refers
 
 ChangeKind = Literal["place", "flag", "env", "setting", "port"]
 
@@ -263,6 +264,8 @@ _REFERENCE = re.compile(r"\$[A-Za-z_][A-Za-z0-9_]*|\$\{[A-Za-z_][A-Za-z0-9_]*(?:
 
 def _may_become(planned: str, seen: str | None) -> bool:
     """Whether a value may be what bash makes of a planned one."""
+    if refers(planned):
+        return True
     if "$" not in planned:
         return planned == seen
     pattern = ".*".join(map(re.escape, _REFERENCE.split(planned)))

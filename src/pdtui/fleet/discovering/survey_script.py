@@ -32,6 +32,7 @@ ENGINE_SECONDS = 8
 LIMIT = 4 << 20
 FILES = 12
 RECORD = re.compile(r"/run-\d+/log$")
+REFERENCE = re.compile(r"\$(?:\w+|\{\w+\}|\(<[^\n]*\))\Z")
 CONTAINER_ID = re.compile(r"(?:^|[/:-])([0-9a-f]{64})(?:\.scope|/|$)")
 HOST_KEYS = (
     "Binds NetworkMode IpcMode PidMode Privileged ShmSize Devices CapAdd SecurityOpt RestartPolicy Ulimits"
@@ -177,8 +178,9 @@ def record(root, folder, names):
     if not isinstance(start, dict) or not isinstance(start.get("env"), dict):
         return {}
     values = {str(name): str(value) for name, value in start["env"].items()}
-    # Also of a secret that is only referred to nothing but the name is needed.
-    secrets = sorted(name for name in values if names.secret.search(name) and values[name])
+    secrets = sorted(
+        name for name in values if names.secret.search(name) and values[name] and not REFERENCE.match(values[name])
+    )
     setup = []
     for line in script.split("\n"):
         if line.startswith(". "):
