@@ -151,9 +151,10 @@ class Surveyor:
         said = await self._said("processes", pids=[server.process.pid for server in servers])
         processes = _table(said.get("processes"))
         containers = await self._containers_of(said)
+        space = str(said.get("space"))
         seen = [
-            _server(
-                server.process, _table(processes.get(str(server.process.pid))), str(said.get("space")), containers
+            self._placed(
+                _server(server.process, _table(processes.get(str(server.process.pid))), space, containers)
             )
             for server in servers
         ]
@@ -209,6 +210,12 @@ class Surveyor:
         told = _table(said.get("containers"))
         self._problems += [f"{self._host}: {_line(problem)}" for problem in _list(told.get("problems"))]
         return [_container(_table(one)) for one in _list(told.get("found"))]
+
+    def _placed(self, server: ServerSeen) -> ServerSeen:
+        """Return a server with its container: seen from inside it is in the one that was named."""
+        if self._agent is self._host_agent or server.container:
+            return server
+        return replace(server, container=self._containers[0] if self._containers else "", is_elsewhere=False)
 
     async def _npus(self) -> tuple[int | None, str]:
         """Return how many NPUs the host has, and of which generation."""

@@ -47,7 +47,7 @@ _MADE = frozenset(
 )
 """What set-up scripts make: places of an installation. A file that set them would break with the next image."""
 
-_OWN = frozenset({"PDTUI_RANK", "SPT_NOENV"})
+_OWN = frozenset({"PDTUI_RANK", "SPT_NOENV", "VIRTUAL_ENV"})
 
 
 @dataclass(frozen=True, slots=True)
