@@ -22,6 +22,7 @@ from pdtui.topology.render.template import template
 from pdtui.topology.script import run_script
 from tests.topology.examples import BASE, CPU, changed, loaded
 from tests.topology.render.stand_ins import Bench
+from tests.topology.shapes import files
 
 SAMPLES = sorted(asset_dir("sample_configs").glob("*.yaml"))
 
@@ -319,3 +320,12 @@ def test_any_value_arrives_as_pdtui_itself_would_start_it(
             assert first.argv[2:] == rank.argv[3:]
             plain = {name: value for name, value in rank.env.items() if "$" not in value}
             assert plain.items() <= first.env.items()
+
+
+@settings(max_examples=15)
+@given(files())
+def test_the_scripts_of_any_valid_file_start_the_plans_ranks(text: str) -> None:
+    with TemporaryDirectory() as folder:
+        bench = Bench(Path(folder))
+        topology = with_set_up(of_text(text), bench)
+        run_all(topology, render(topology), bench)
