@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import errno
 import importlib
+import keyword
 import os
 import sys
 from typing import Any
@@ -30,6 +31,7 @@ COMMANDS = {
     "plan": "ranks, devices, commands and the port map",
     "diff": "what changes between two topology files, or between a file and what runs",
     "render": "the scripts that do by hand what the file says",
+    "import": "scripts of today, or a whole guide, as a topology file",
     "schema": "JSON Schema of the topology file",
     "preflight": "live checks over the nodes before something is started",
     "status": "nodes, NPUs and ranks now",
@@ -46,7 +48,7 @@ COMMANDS = {
     "ask": "one completion through the proxy",
     "doctor": "what this machine can do, where things are, what a bug report needs",
 }
-"""Name -> help; the module is `pdtui.cli.<name>`, the click command in it is `command`."""
+"""Name -> help; the module is `pdtui.cli.<name>`, `_` behind a word of Python; the click command is `command`."""
 
 
 OWN_OPTIONS = ("--version", "-h", "--help")
@@ -64,7 +66,7 @@ class LazyGroup(click.Group):
         """Import and return a command."""
         if cmd_name not in COMMANDS:
             return None
-        name = f"pdtui.cli.{cmd_name}"
+        name = f"pdtui.cli.{cmd_name}{'_' * keyword.iskeyword(cmd_name)}"
         with contextlib.nullcontext() if name in sys.modules else lasting():
             module = importlib.import_module(name)
         command: click.Command = module.command

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
 from enum import StrEnum
 
 from pdtui.text import clean_line
@@ -69,3 +70,11 @@ def note(
 ) -> Note:
     """Return a note, its text made safe to show."""
     return Note(kind, clean_line(message), tuple(dict.fromkeys(origins)), rule, severity, path)
+
+
+def merged(notes: Iterable[Note]) -> tuple[Note, ...]:
+    """Return notes of the same words as one, about all their places."""
+    places: dict[Note, dict[Origin, None]] = {}
+    for one in notes:
+        places.setdefault(replace(one, origins=()), {}).update(dict.fromkeys(one.origins))
+    return tuple(replace(one, origins=tuple(found)) for one, found in places.items())

@@ -1,0 +1,348 @@
+"""One command seen -> one rank: what a topology derives is told apart from what a topology must say."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from pdtui.topology.findings import Severity
+from pdtui.topology.importing import tolerant
+from pdtui.topology.importing.observed import Origin, Said, ServeCommand
+from pdtui.topology.importing.report import Kind, Note, note
+from pdtui.topology.model import Role
+from pdtui.topology.redact import is_secret
+
+PLACEHOLDER = "xxxx"
+"""What stands in a draft where the user must write something: `check` finds it (V2)."""
+
+NIC_VARIABLES = ("HCCL_SOCKET_IFNAME", "GLOO_SOCKET_IFNAME", "TP_SOCKET_IFNAME")
+ADDRESS_VARIABLES = ("HCCL_IF_IP", "VLLM_HOST_IP")
+DEVICES = "ASCEND_RT_VISIBLE_DEVICES"
+
+_DERIVED_FLAGS = frozenset(
+    {
+        *("port", "data-parallel-size", "data-parallel-rank", "data-parallel-address", "data-parallel-rpc-port"),
+        *("tensor-parallel-size", "pipeline-parallel-size", "served-model-name", "kv-transfer-config"),
+        *("data-parallel-size-local", "data-parallel-start-rank", "data-parallel-external-lb"),
+    }
+)
+_SHORT = {
+    "dp": "data-parallel-size",
+    "dpn": "data-parallel-rank",
+    "dpa": "data-parallel-address",
+    "dpp": "data-parallel-rpc-port",
+    "dpl": "data-parallel-size-local",
+    "tp": "tensor-parallel-size",
+    "pp": "pipeline-parallel-size",
+}
+_OLD_VARIABLES = {
+    "VLLM_DP_SIZE": "data-parallel-size",
+    "VLLM_DP_RANK": "data-parallel-rank",
+    "VLLM_DP_MASTER_IP": "data-parallel-address",
+    "VLLM_DP_MASTER_PORT": "data-parallel-rpc-port",
+}
+"""Variables of v0.9.1's external data parallelism -> today's flags."""
+
+_OLD_REST = ("VLLM_DP_RANK_LOCAL", "VLLM_DP_SIZE_LOCAL", "VLLM_ASCEND_EXTERNAL_DP_LB_ENABLED")
+_SCRIPT_PLACEHOLDER = re.compile(r"x{3,}|your[_-].*|<.*>|nic_name|.*_here|\.\.\.", re.IGNORECASE)
+_KV_ROLES = {"kv_producer": Role.PREFILL, "kv_consumer": Role.DECODE}
+
+DENSE = re.compile(
+    r"(?:qwen[\d.]*|llama|mistral|gemma|internlm|baichuan|yi)[\w.-]*?-\d+(?:\.\d+)?b(?![\w.-]*-a\d+(?:\.\d+)?b)|dense",
+    re.IGNORECASE,
+)
+"""Names of models that have no experts."""
+
+
+@dataclass(frozen=True, slots=True)
+class Sourced:
+    """A value as a topology writes it, and where it was seen."""
+
+    value: Any
+    origin: Origin
+
+
+@dataclass
+class Rank:
+    """One command, sorted."""
+
+    command: ServeCommand
+    host: str
+    role: Role | None = None
+    connector: Sourced | None = None
+    dp_size: int = 1
+    dp_rank: int = 0
+    dp_address: str = ""
+    rpc_port: int | None = None
+    external: bool = False
+    """Whether it meets others: it has data parallel flags with a size above 1."""
+    tp_size: int = 1
+    pp_size: int = 1
+    api_port: int = 8000
+    kv_port: int | None = None
+    devices: tuple[int, ...] | None = None
+    nic: str = ""
+    sizes: dict[str, Any] = field(default_factory=dict)
+    """`prefill` and `decode` of its connector's extra configuration."""
+    args: dict[str, Sourced] = field(default_factory=dict)
+    env: dict[str, Sourced] = field(default_factory=dict)
+    config: dict[str, Sourced] = field(default_factory=dict)
+    extra: dict[str, Sourced] = field(default_factory=dict)
+    model: Said | None = None
+    served: Said | None = None
+
+    @property
+    def origin(self) -> Origin:
+        """Where its command is."""
+        return self.command.origin
+
+    def place(self, flag: str) -> Origin:
+        """Return where a flag of its command is written."""
+        said = self.command.flags.get(flag)
+        return said.origin if said is not None else self.origin
+
+    @property
+    def is_for_anyone(self) -> bool:
+        """Whether its script names no machine: it may run on others too."""
+        said = self.command.env.get("HCCL_IF_IP")
+        return not self.origin.pid and (said is None or bool(said.unknown) or is_placeholder(said.text))
+
+    def moved(self, host: str, *, dp_rank: int, dp_address: str) -> Rank:
+        """Return it as it would run on another host."""
+        return replace(self, host=host, dp_rank=dp_rank, dp_address=dp_address)
+
+
+def is_placeholder(text: str) -> bool:
+    """Whether a text stands for something that was never filled in."""
+    return _SCRIPT_PLACEHOLDER.fullmatch(text.strip()) is not None
+
+
+def sort(command: ServeCommand) -> tuple[Rank, list[Note]]:
+    """Return a command as a rank, and what is to be said about it."""
+    flags = {_SHORT.get(name.lstrip("-"), name): said for name, said in command.flags.items()}
+    sorter = _Sorter(replace(command, flags=flags))
+    sorter.old_variables()
+    sorter.parallel()
+    sorter.transfer()
+    sorter.variables()
+    sorter.flags()
+    return sorter.rank, sorter.notes
+
+
+class _Sorter:
+    def __init__(self, command: ServeCommand) -> None:
+        self.command = command
+        self.said = dict(command.flags)
+        self.env = dict(command.env)
+        self.notes: list[Note] = []
+        self.rank = Rank(command, command.host, model=command.model, served=command.flags.get("served-model-name"))
+
+    def add(
+        self, kind: Kind, message: str, *origins: Origin, rule: str = "", severity: Severity = Severity.INFO
+    ) -> None:
+        self.notes.append(note(kind, message, *origins, rule=rule, severity=severity))
+
+    def old_variables(self) -> None:
+        """Take the variables of v0.9.1 for the flags that do the same today."""
+        if "VLLM_DP_SIZE" not in self.env or "data-parallel-size" in self.said:
+            return
+        first = self.env["VLLM_DP_SIZE"].origin
+        self.add(
+            Kind.FINDING,
+            "VLLM_DP_* with VLLM_ASCEND_EXTERNAL_DP_LB_ENABLED is the external data parallelism of v0.9.1, which "
+            "has no Mooncake connector; later releases take flags: together this runs on no release",
+            first,
+            rule="R10",
+            severity=Severity.ERROR,
+        )
+        for name, flag in _OLD_VARIABLES.items():
+            if name in self.env:
+                said = self.env.pop(name)
+                self.said[flag] = said
+                self.add(Kind.TRANSLATION, f"{name} -> --{flag}", self.command.origin)
+        for name in _OLD_REST:
+            if name in self.env:
+                self.env.pop(name)
+                self.add(
+                    Kind.TRANSLATION,
+                    f"{name} is left out: nothing of it is needed today",
+                    self.command.origin,
+                )
+
+    def parallel(self) -> None:
+        rank = self.rank
+        rank.tp_size = self._number("tensor-parallel-size", 1)
+        rank.pp_size = self._number("pipeline-parallel-size", 1)
+        rank.api_port = self._number("port", 8000)
+        rank.dp_size = max(1, min(self._number("data-parallel-size", 1), 4096))
+        start = self._number("data-parallel-start-rank", 0)
+        rank.dp_rank = self._number("data-parallel-rank", start)
+        address = self.said.get("data-parallel-address")
+        rank.dp_address = address.text if address is not None and not address.unknown else ""
+        rank.rpc_port = self._number("data-parallel-rpc-port", 0) or None
+        rank.external = rank.dp_size > 1
+        names = ("size", "rank", "address", "rpc-port")
+        given = [name for name in names if f"data-parallel-{name}" in self.said]
+        local = self.said.get("data-parallel-size-local")
+        if rank.external and local is not None and "rank" not in given:
+            message = (
+                "vLLM's own load balancing, one API server for several ranks: a topology has one a rank, behind a "
+                "proxy"
+            )
+            self.add(Kind.TRANSLATION, message, local.origin)
+        elif rank.external and len(given) != len(names) and "data-parallel-size" in self.said:
+            missing = ", ".join(f"--data-parallel-{name}" for name in names if name not in given)
+            message = f"{missing} is missing: with a part of these flags vLLM takes another mode or fails"
+            origin = self.said["data-parallel-size"].origin
+            self.add(Kind.FINDING, message, origin, rule="R10", severity=Severity.ERROR)
+
+    def _number(self, flag: str, default: int) -> int:
+        said = self.said.get(flag)
+        if said is None:
+            return default
+        number = said.number
+        if number is None or number < 0:
+            what = (
+                f"`{said.unknown}` is only known where it runs" if said.unknown else f"`{said.text}` is no number"
+            )
+            self.add(Kind.UNREAD, f"--{flag}: {what}; {default} was taken", said.origin)
+            return default
+        return number
+
+    def transfer(self) -> None:
+        """Take apart --kv-transfer-config."""
+        said = self.said.get("kv-transfer-config")
+        if said is None:
+            return
+        found = self._json("kv-transfer-config", said)
+        if not isinstance(found, dict):
+            return
+        rank, origin = self.rank, said.origin
+        connector = found.pop("kv_connector", None)
+        if isinstance(connector, str) and connector:
+            rank.connector = Sourced(connector, origin)
+        else:
+            self._broken("R23", "kv_connector is missing in --kv-transfer-config", origin)
+        role = found.pop("kv_role", None)
+        rank.role = _KV_ROLES.get(role) if isinstance(role, str) else None
+        if role is None:
+            self._broken("R23", "kv_role is missing in --kv-transfer-config", origin)
+            for key in ("kv_producer", "kv_consumer"):
+                if key in found:
+                    rank.role = _KV_ROLES[key]
+                    self._broken("R24", f"`{key}` is no key; kv_role says what it is", origin)
+        elif rank.role is None:
+            self._broken("R24", f"kv_role is {role}; kv_producer or kv_consumer routes requests", origin)
+        port = found.pop("kv_port", None)
+        text = str(port)
+        if port is not None and text.isascii() and text.isdecimal() and 0 < int(text) <= 65535:
+            rank.kv_port = int(text)
+        elif port is not None:
+            self._broken("R23", f"kv_port is {port}, which is no port", origin)
+        extra = found.pop("kv_connector_extra_config", None)
+        if isinstance(extra, dict):
+            rank.sizes = {name: extra.pop(name) for name in ("prefill", "decode") if name in extra}
+            rank.extra = {str(key): Sourced(value, origin) for key, value in extra.items()}
+        mooncake = rank.connector is not None and str(rank.connector.value).startswith("Mooncake")
+        if mooncake and (missing := [name for name in ("prefill", "decode") if name not in rank.sizes]):
+            message = f"kv_connector_extra_config has no {' and no '.join(missing)}: it ends in a bare assertion"
+            self._broken("R25", f"{message}; the topology derives both", origin)
+        rank.config = {str(key): Sourced(value, origin) for key, value in found.items()}
+
+    def _broken(self, rule: str, message: str, origin: Origin) -> None:
+        self.add(Kind.FINDING, message, origin, rule=rule, severity=Severity.ERROR)
+
+    def _json(self, flag: str, said: Said) -> Any:
+        found = tolerant.read(said.text)
+        if found is None:
+            if said.unknown:
+                self.add(Kind.UNREAD, f"--{flag}: `{said.unknown}` is only known where it runs", said.origin)
+            else:
+                self._broken("R22", f"--{flag} is no JSON and could not be read", said.origin)
+                self.add(Kind.UNREAD, f"--{flag} was left out", said.origin)
+            return None
+        for line, fault in found.faults:
+            at = said.origin if said.origin.pid else replace(said.origin, line=said.origin.line + line)
+            self._broken("R22", f"--{flag} is no JSON: {fault}", at)
+        return found.value
+
+    def variables(self) -> None:
+        rank = self.rank
+        visible = self.env.pop(DEVICES, None)
+        if visible is not None and not visible.unknown:
+            words = [word.strip() for word in visible.text.split(",")]
+            if all(word.isascii() and word.isdecimal() and len(word) < 5 for word in words):
+                rank.devices = tuple(map(int, words))
+            else:
+                self.env[DEVICES] = visible
+        nics = [self.env[name] for name in NIC_VARIABLES if name in self.env and not self.env[name].unknown]
+        rank.nic = nics[0].text if nics else ""
+        for name in NIC_VARIABLES:
+            said = self.env.get(name)
+            if said is not None and (said.unknown or said.text == rank.nic):
+                self.env.pop(name)
+        for name in ADDRESS_VARIABLES:
+            said = self.env.get(name)
+            if said is not None and (said.unknown or is_placeholder(said.text) or said.text == rank.host):
+                self.env.pop(name)
+        for name, said in self.env.items():
+            rank.env[name] = Sourced(self._variable(name, said), said.origin)
+
+    def _variable(self, name: str, said: Said) -> Any:
+        if is_secret(name) and said.text:
+            if not said.text.startswith("$"):
+                message = (
+                    f"the value of {name} is a secret and was not copied: it comes from the node's environment"
+                )
+                self.add(Kind.TRANSLATION, message, said.origin)
+            return {"from_env": name}
+        if said.prepended:
+            return {"prepend": said.text}
+        if (said.unknown and "$(" in said.unknown) or "`" in said.unknown:
+            self.add(Kind.UNREAD, f"{name}: `{said.unknown}` is only known where it runs", said.origin)
+        return said.text
+
+    def flags(self) -> None:
+        rank = self.rank
+        for name, said in self.said.items():
+            if name in _DERIVED_FLAGS or (name == "host" and said.text == "0.0.0.0"):  # noqa: S104 - as derived
+                continue
+            if is_secret(name):
+                message = f"--{name} is a secret and was not copied; the node's VLLM_API_KEY is used"
+                self.add(Kind.TRANSLATION, message, said.origin)
+                rank.env["VLLM_API_KEY"] = Sourced({"from_env": "VLLM_API_KEY"}, said.origin)
+                continue
+            if said.unknown:
+                self.add(Kind.UNREAD, f"--{name}: `{said.unknown}` is only known where it runs", said.origin)
+            key, value = self._flag(name, said)
+            rank.args[key] = Sourced(value, said.origin)
+
+    def _flag(self, name: str, said: Said) -> tuple[str, Any]:
+        if said.value is True:
+            return (name[3:], False) if name.startswith("no-") else (name, True)
+        if isinstance(said.value, tuple):
+            return name, [_plain(word) for word in said.value]
+        text = said.value
+        if name.endswith("-config") or text.lstrip().startswith("{") or text.lstrip().startswith("["):
+            value = self._json(name, said) if text.lstrip().startswith(("{", "[")) else None
+            if isinstance(value, dict) and set(value) != {"json"}:
+                return name, value
+            if isinstance(value, list):
+                return name, {"json": value}
+        return name, _plain(text)
+
+
+def _plain(text: str) -> Any:
+    """Return a word as a number when it is written back the same, else as text."""
+    if re.fullmatch(r"-?(0|[1-9]\d{0,17})", text):
+        return int(text)
+    if re.fullmatch(r"-?\d{1,9}\.\d{1,9}", text) and str(float(text)) == text:
+        return float(text)
+    return text
+
+
+def sourced(values: Mapping[str, Sourced]) -> dict[str, Any]:
+    """Return values without their places."""
+    return {name: found.value for name, found in values.items()}

@@ -1,0 +1,478 @@
+"""From scripts, guides and samples to what they would run: templates are filled in by their launch lines."""
+
+from __future__ import annotations
+
+import ipaddress
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+from pdtui.topology.findings import Severity
+from pdtui.topology.importing import lint, tolerant
+from pdtui.topology.importing.commands import Understood, understand
+from pdtui.topology.importing.containers import container_command
+from pdtui.topology.importing.documents import Part, parts
+from pdtui.topology.importing.evaluate import Evaluator, Ran, State
+from pdtui.topology.importing.launches import Launch, launch, python_launch
+from pdtui.topology.importing.observed import (
+    ContainerCommand,
+    Host,
+    Observed,
+    Origin,
+    ProxyCommand,
+    Said,
+    ServeCommand,
+    Wanted,
+    serve_command,
+)
+from pdtui.topology.importing.proxies import proxy_command
+from pdtui.topology.importing.report import Kind, Note, note
+from pdtui.topology.importing.shell import Script
+
+LARGEST = 4 * 1024 * 1024
+"""Bytes of a file; scripts are a thousandth of it."""
+
+_SEEN_HOST = ("local_ip", "LOCAL_IP", "HCCL_IF_IP", "VLLM_HOST_IP", "HOST_IP", "host_ip", "NODE_IP", "node_ip")
+"""Variables that hold the address of the machine on which a script runs."""
+
+_SERVES = re.compile(r"template|vllm|serve|prefill|decode|_dp", re.IGNORECASE)
+"""Names of scripts that are likely to start a server."""
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """One file as it was named on the command line."""
+
+    name: str
+    data: bytes
+    host: str = ""
+    """The host before `=`, if there was one."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Piece:
+    """One script: a file, or a part of a document."""
+
+    name: str
+    text: str
+    first_line: int
+    host: str
+    whole: bool
+    """A file of its own, not a part of a document."""
+
+
+@dataclass
+class _Template:
+    """A script that needs words to run."""
+
+    piece: _Piece
+    host: str
+    flow: str
+
+
+@dataclass
+class _Reader:
+    wanted: Wanted
+    notes: list[Note] = field(default_factory=list)
+    pieces: list[_Piece] = field(default_factory=list)
+    templates: list[_Template] = field(default_factory=list)
+    launches: list[Launch] = field(default_factory=list)
+    commands: list[ServeCommand] = field(default_factory=list)
+    proxies: list[ProxyCommand] = field(default_factory=list)
+    containers: list[ContainerCommand] = field(default_factory=list)
+    fragments: list[ServeCommand] = field(default_factory=list)
+    """What sets variables or configures a transfer, but starts nothing."""
+    common: dict[str, Said] = field(default_factory=dict)
+    """Exports that stand in a document outside of its scripts."""
+    setups: list[Said] = field(default_factory=list)
+    users: dict[str, str] = field(default_factory=dict)
+    """Host -> user of SSH."""
+
+    def read(self, source: Source) -> None:
+        text = self._text(source)
+        if text is None:
+            return
+        name = source.name
+        lower = name.lower()
+        stripped = text.lstrip()
+        if lower.endswith(".json") or (stripped.startswith("{") and not lower.endswith((".sh", ".txt", ".md"))):
+            self._json(name, text, source.host)
+        elif lower.endswith(".env"):
+            self._env_file(name, text, source.host)
+        elif lower.endswith(".py") or re.search(r"^import multiprocessing\b", text) is not None:
+            self._python(Part("python", text, 1), name, source.host)
+        elif lower.endswith((".txt", ".md", ".rst")) or (
+            not lower.endswith((".sh", ".bash")) and any(True for _ in Script(text).errors())
+        ):
+            for part in parts(text):
+                if part.kind == "python":
+                    self._python(part, name, source.host)
+                else:
+                    self.pieces.append(_Piece(name, part.text, part.first_line, source.host, whole=False))
+        else:
+            self.pieces.append(_Piece(name, text, 1, source.host, whole=True))
+
+    def _text(self, source: Source) -> str | None:
+        here = Origin(source.name)
+        if len(source.data) > LARGEST:
+            size = len(source.data) // 1024
+            self._unread(f"{size} KiB are no script; files up to {LARGEST // 1024} KiB are read", here)
+            return None
+        if not source.data.strip():
+            self._unread("the file is empty", here)
+            return None
+        try:
+            text = source.data.decode("utf-8-sig")
+        except UnicodeDecodeError as error:
+            line = source.data.count(b"\n", 0, error.start) + 1
+            if source.data[:2] in (b"\xff\xfe", b"\xfe\xff") or b"\0" in source.data:
+                self._unread("no text in UTF-8: save the file as UTF-8", here)
+                return None
+            self._unread("this byte is no UTF-8; it was left out", Origin(source.name, line))
+            text = source.data.decode("utf-8", "ignore")
+        if "\r" in text:
+            line = text.count("\n", 0, text.index("\r")) + 1
+            message = "the file has the line ends of Windows: bash takes the \\r for a part of the last word"
+            self.notes.append(
+                note(
+                    Kind.FINDING,
+                    f"{message}; run dos2unix",
+                    Origin(source.name, line),
+                    rule="R60",
+                    severity=Severity.ERROR,
+                )
+            )
+            text = text.replace("\r\n", "\n").replace("\r", "\n")
+        return text.replace("\0", "")
+
+    def _unread(self, message: str, origin: Origin) -> None:
+        self.notes.append(note(Kind.UNREAD, message, origin))
+
+    def _json(self, name: str, text: str, host: str) -> None:
+        found = tolerant.read(text)
+        here = Origin(name, 1)
+        if found is None or not isinstance(found.value, dict):
+            self._unread("neither a script nor a JSON object", here)
+            return
+        flag = "kv-transfer-config" if any(key.startswith("kv_") for key in found.value) else "additional-config"
+        flags = {flag: Said(text.strip(), here)}
+        self.fragments.append(ServeCommand(host, None, flags, {}, here))
+
+    def _env_file(self, name: str, text: str, host: str) -> None:
+        """Read variables as `docker run --env-file` does: everything after the first = is the value."""
+        env: dict[str, Said] = {}
+        for number, line in enumerate(text.split("\n"), 1):
+            key, equals, value = line.strip().removeprefix("export ").partition("=")
+            if not equals or line.lstrip().startswith("#"):
+                continue
+            unknown = value if re.search(r"\$(?:\d|\(|`)", value) else ""
+            if re.fullmatch(r"[A-Za-z_]\w*", key):
+                env[key] = Said(value, Origin(name, number), unknown)
+            else:
+                self._unread(f"{key} is no name of a variable", Origin(name, number))
+        if env:
+            self.fragments.append(ServeCommand(host, None, {}, env, Origin(name, 1)))
+
+    def _python(self, part: Part, name: str, host: str) -> None:
+        found, notes = python_launch(part.text, name, part.first_line, host=host)
+        self.notes += notes
+        if found is not None:
+            self.launches.append(found)
+
+    def evaluate(self) -> None:
+        """Run through all scripts without words; templates are kept for their launch lines."""
+        for piece in self.pieces:
+            self.notes += lint.lint(piece.text, piece.name, piece.first_line)
+            script = Script(piece.text, piece.first_line)
+            for line, text in script.errors():
+                self._unread(f"no shell that can be read: {text:.60}", Origin(piece.name, line))
+            state = State(dict(self.common), dict.fromkeys(self.common))
+            found, evaluator = self._run(piece, script, state)
+            self.notes += evaluator.notes
+            if not self._sort(piece, found) and state.env():
+                self._outside(piece, state)
+
+    def _run(self, piece: _Piece, script: Script, state: State, host: str = "") -> tuple[list[Ran], Evaluator]:
+        evaluator = Evaluator(script, piece.name, state, host=host or piece.host)
+        return evaluator.run(), evaluator
+
+    def _outside(self, piece: _Piece, state: State) -> None:
+        env = {
+            key: said
+            for key, said in state.env().items()
+            if key not in self.common or self.common[key] is not said
+        }
+        if not env:
+            return
+        first = next(iter(env.values())).origin
+        if piece.whole:
+            self.fragments.append(ServeCommand(piece.host, None, {}, env, first))
+        else:
+            self.common.update(env)
+            message = f"{', '.join(env)} stands outside of any script; taken as set for every rank"
+            self.notes.append(note(Kind.ASSUMPTION, message, first))
+
+    def _sort(self, piece: _Piece, found: Sequence[Ran]) -> bool:
+        """Put commands where they belong; return whether there was one that matters."""
+        matters = False
+        for ran in found:
+            understood = understand(ran.words)
+            matters = self._one(piece, ran, understood, 0) or matters
+        return matters
+
+    def _one(self, piece: _Piece, ran: Ran, understood: Understood, depth: int) -> bool:
+        host = self._host(piece, ran)
+        env = {**ran.env, **understood.env}
+        if understood.kind == "serve":
+            command = serve_command(understood.words, env, host=host, origin=ran.origin)
+            if _needs_words(command):
+                if not any(template.piece is piece for template in self.templates):
+                    self.templates.append(_Template(piece, host, _flow(command)))
+            else:
+                self.commands.append(command)
+        elif understood.kind == "launch":
+            started, notes = launch(understood.words, host=host, origin=ran.origin)
+            self.notes += notes
+            if started is not None:
+                self.launches.append(replace(started, env=ran.env))
+        elif understood.kind == "proxy":
+            script, words = understood.name, understood.words
+            proxy, notes = proxy_command(
+                script, words, host=host, origin=ran.origin, version=self.wanted.vllm_ascend
+            )
+            self.proxies.append(proxy)
+            if not self._other_flow(proxy):
+                self.notes += notes
+        elif understood.kind == "container":
+            container = container_command(understood.words, host=host, origin=ran.origin)
+            if container is None:
+                self._unread("a container without an image", ran.origin)
+            else:
+                self.containers.append(container)
+        elif understood.kind == "source":
+            self._sourced(understood, ran)
+        elif understood.kind in {"shell", "remote"} and depth < 4:
+            self._nested(piece, ran, understood, depth)
+        elif understood.kind == "script":
+            return self._called(ran, understood, host, env)
+        else:
+            return False
+        return understood.kind != "source"
+
+    def _other_flow(self, proxy: ProxyCommand) -> bool:
+        return bool(self.wanted.flow) and proxy.layerwise != (self.wanted.flow == "layerwise")
+
+    def _host(self, piece: _Piece, ran: Ran) -> str:
+        if ran.host:
+            return ran.host
+        for name in _SEEN_HOST:
+            value = ran.variables.get(name)
+            if isinstance(value, Said) and not value.unknown and is_address(value.text):
+                return value.text
+        return piece.host
+
+    def _sourced(self, understood: Understood, ran: Ran) -> None:
+        if understood.name.endswith("set_env.sh") or understood.name.endswith("bashrc"):
+            said = Said(understood.name, ran.origin)
+            if understood.name.endswith("set_env.sh") and understood.name not in [old.text for old in self.setups]:
+                self.setups.append(said)
+        elif not any(piece.name.rsplit("/", 1)[-1] == understood.name.rsplit("/", 1)[-1] for piece in self.pieces):
+            self._unread(f"{understood.name} is sourced here; give that file too", ran.origin)
+
+    def _nested(self, piece: _Piece, ran: Ran, understood: Understood, depth: int) -> None:
+        """Follow the command line of `bash -c` or ssh."""
+        words = understood.words if understood.kind == "remote" else understood.words[:1]
+        if not words:
+            return
+        text = " ".join(word.text for word in words)
+        if any(word.unknown for word in words) and not re.search(r"vllm|launch|proxy", text):
+            return
+        host = ran.host or piece.host
+        if understood.kind == "remote":
+            user, at, name = understood.name.rpartition("@")
+            host = name
+            if at:
+                self.users[name] = user
+        state = State(dict(ran.env), dict.fromkeys(ran.env))
+        inner = _Piece(piece.name, text, words[0].origin.line, host, piece.whole)
+        found, evaluator = self._run(inner, Script(text, inner.first_line), state, host)
+        self.notes += evaluator.notes
+        for one in found:
+            self._one(inner, one, understand(one.words), depth + 1)
+
+    def _called(self, ran: Ran, understood: Understood, host: str, env: Mapping[str, Said]) -> bool:
+        """Take a call of a template with its words for a launch of one rank."""
+        name = understood.name.rsplit("/", 1)[-1]
+        if any(word.unknown for word in understood.words):
+            return False
+        known = any(piece.name.rsplit("/", 1)[-1] == name for piece in self.pieces)
+        if not known and (not understood.words or _SERVES.search(name) is None):
+            return False
+        self.launches.append(Launch(host, name, (understood.words,), ran.origin, env=dict(env)))
+        return True
+
+    def expand(self) -> None:
+        """Fill in the templates, each launch line with its own."""
+        for number, started in enumerate(self.launches):
+            chosen = self._chosen(started, number)
+            if not chosen:
+                self._bare(started)
+            for template in chosen:
+                self.notes += lint.contract(
+                    template.piece.text, template.piece.name, template.piece.first_line, started
+                )
+                for words in started.calls:
+                    self._fill(template.piece, words, started, started.host or template.host)
+        for template in self.templates:
+            if not self.launches:
+                origin = Origin(template.piece.name, template.piece.first_line)
+                self.notes += lint.contract(
+                    template.piece.text, template.piece.name, template.piece.first_line, None
+                )
+                message = "a template, and no launch line that says with which words it runs: give that too"
+                self._unread(message, origin)
+                script = Script(template.piece.text, template.piece.first_line)
+                found, _ = self._run(template.piece, script, State(dict(self.common), dict.fromkeys(self.common)))
+                for ran in found:
+                    understood = understand(ran.words)
+                    if understood.kind == "serve":
+                        command = serve_command(understood.words, ran.env, host=template.host, origin=ran.origin)
+                        self.fragments.append(_without_words(command))
+
+    def _fill(self, piece: _Piece, words: Sequence[Said], started: Launch, host: str) -> None:
+        env = {**self.common, **started.env}
+        state = State(dict(env), dict.fromkeys(env), tuple(words))
+        found, _ = self._run(piece, Script(piece.text, piece.first_line), state, host)
+        for ran in found:
+            understood = understand(ran.words)
+            if understood.kind == "serve":
+                own = {**ran.env, **understood.env}
+                place = host or self._host(piece, ran) or _first_address(started)
+                self.commands.append(serve_command(understood.words, own, host=place, origin=ran.origin))
+
+    def _chosen(self, started: Launch, number: int) -> list[_Template]:
+        """Return the templates that a launch line starts: one for each flow."""
+        named = [t for t in self.templates if t.piece.name.rsplit("/", 1)[-1] == started.template]
+        if not named and started.template:
+            extra = [piece for piece in self.pieces if piece.name.rsplit("/", 1)[-1] == started.template]
+            if extra and not started.old:
+                return [_Template(extra[0], started.host, "")]
+        pool = named or self.templates
+        at = started.host or (started.address if started.first_rank == 0 else "")
+        here = [template for template in pool if template.host and template.host == at]
+        if here:
+            return here
+        anyones = [template for template in pool if not template.host]
+        if len(anyones) == 1:
+            return anyones
+        if len(anyones) == len(self.launches):
+            template = anyones[number]
+            line = template.piece.first_line
+            message = f"this launcher and the template in line {line} were taken for a pair, by their order"
+            self.notes.append(
+                note(
+                    Kind.ASSUMPTION,
+                    message,
+                    started.origin,
+                    Origin(template.piece.name, template.piece.first_line),
+                )
+            )
+            return [template]
+        if len(pool) == 1:
+            return pool
+        return []
+
+    def _bare(self, started: Launch) -> None:
+        """Keep the ranks of a launch line whose template is not there, as far as today's order says them."""
+        message = (
+            f"{started.template} is not among the files: give it too, it says what the ranks are started with"
+        )
+        self._unread(message, started.origin)
+        if started.old:
+            return
+        names = (
+            "port",
+            "data-parallel-size",
+            "data-parallel-rank",
+            "data-parallel-address",
+            "data-parallel-rpc-port",
+            "tensor-parallel-size",
+        )
+        for words in started.calls:
+            if len(words) == 7:
+                env = {**started.env, "ASCEND_RT_VISIBLE_DEVICES": words[0]}
+                flags = dict(zip(names, words[1:], strict=True))
+                host = started.host or _first_address(started)
+                self.commands.append(ServeCommand(host, None, flags, env, started.origin))
+
+    def observed(self) -> Observed:
+        """Return what was found, of one flow."""
+        flow = self.wanted.flow
+        flows = dict.fromkeys(_flow(command) for command in self.commands if _flow(command))
+        commands = self.commands
+        proxies = self.proxies
+        if len(flows) > 1 and not flow:
+            flow = "layerwise" if next(iter(flows)) == "layerwise" else "pull"
+            other = next(name for name in flows if name != flow)
+            places = [next(c.origin for c in commands if _flow(c) == name) for name in flows]
+            message = f"both flows are in it; {flow} was read: --flow {other} reads the other"
+            self.notes.append(note(Kind.ASSUMPTION, message, *places, severity=Severity.WARNING))
+        if flow:
+            commands = [command for command in commands if _flow(command) in ("", flow)]
+            proxies = [proxy for proxy in proxies if proxy.layerwise == (flow == "layerwise")] or proxies
+        commands = commands or self.fragments
+        if self.fragments and commands is not self.fragments:
+            extra = {key: said for fragment in self.fragments for key, said in fragment.env.items()}
+            commands = [replace(command, env={**extra, **command.env}) for command in commands]
+        hosts = [Host(name, ssh_user=user) for name, user in self.users.items()]
+        return Observed(
+            tuple(commands), tuple(proxies), tuple(self.containers), tuple(hosts), setup=tuple(self.setups)
+        )
+
+
+def read(sources: Sequence[Source], wanted: Wanted | None = None) -> tuple[Observed, list[Note]]:
+    """Return what scripts, guides and samples would run, and what is to be said of reading them. Never raises."""
+    reader = _Reader(wanted or Wanted())
+    for source in sources:
+        reader.read(source)
+    reader.evaluate()
+    reader.expand()
+    observed = reader.observed()
+    return observed, list(dict.fromkeys(reader.notes))
+
+
+def is_address(text: str) -> bool:
+    """Whether a text is the IP address of one server."""
+    try:
+        address = ipaddress.ip_address(text)
+    except ValueError:
+        return False
+    return not (address.is_unspecified or address.is_multicast)
+
+
+def _needs_words(command: ServeCommand) -> bool:
+    """Whether a command depends on the words with which its script is started."""
+    saids: Iterator[Said] = iter((*command.flags.values(), *command.env.values()))
+    model = command.model.unknown if command.model is not None else ""
+    return any(re.search(r"\$\{?[1-9]", text) for text in (model, *(said.unknown for said in saids)))
+
+
+def _without_words(command: ServeCommand) -> ServeCommand:
+    """Return a template's command without what only its launcher knows."""
+    flags = {name: said for name, said in command.flags.items() if not re.search(r"\$\{?[1-9]", said.unknown)}
+    env = {name: said for name, said in command.env.items() if not re.search(r"\$\{?[1-9]", said.unknown)}
+    return replace(command, flags=flags, env=env)
+
+
+def _flow(command: ServeCommand) -> str:
+    said = command.flags.get("kv-transfer-config")
+    found = tolerant.read(said.text) if said is not None else None
+    name = str(found.value.get("kv_connector", "")) if found is not None and isinstance(found.value, dict) else ""
+    if not name or name == "MultiConnector":
+        return ""
+    return "layerwise" if "Layerwise" in name or name.startswith("Sfa") else "pull"
+
+
+def _first_address(started: Launch) -> str:
+    """Return where a launch without a host runs: the first rank's node is where its group meets."""
+    return started.address if started.first_rank == 0 else ""
