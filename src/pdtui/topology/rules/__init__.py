@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from pdtui.topology.rules import (
     additional,
+    connectors,
     cpu,
     environment,
     flags,
@@ -29,6 +30,7 @@ from pdtui.topology.rules.registry import check
 __all__ = [
     "additional",
     "check",
+    "connectors",
     "cpu",
     "environment",
     "flags",

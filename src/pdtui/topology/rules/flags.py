@@ -28,7 +28,7 @@ SOURCES = {
 
 
 EQUAL = (
-    *("quantization", "dtype", "block-size", "kv-cache-dtype", "tokenizer", "tokenizer-mode", "chat-template"),
+    *("quantization", "dtype", "kv-cache-dtype", "tokenizer", "tokenizer-mode", "chat-template"),
     *("hf-overrides", "revision"),
 )
 """Flags that both sides need alike: one computes what the other goes on with."""
@@ -138,7 +138,7 @@ def listening(context: Context) -> Iterator[Problem]:
 def same_on_both_sides(context: Context) -> Iterator[Problem]:
     """What must be equal on prefill and decode is (R45, R46)."""
     groups = [group for role in Role for group in context.groups(role)]
-    for key in EQUAL:
+    for key in EQUAL if context.topology.has_npus else (*EQUAL, "block-size"):  # There K22 looks at blocks.
         values = {str(group.args.get(key, "not set")): group for group in groups}
         if len(values) > 1:
             (one, first), (other, second), *_ = values.items()

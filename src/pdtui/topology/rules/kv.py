@@ -175,7 +175,7 @@ def _role(group: Group, value: object, path: Path) -> Iterator[Problem]:
         )
 
 
-@npu_rule("R25", "R26")
+@npu_rule("R25", "R26", "R27")
 def told_sizes(context: Context) -> Iterator[Problem]:
     """Sizes that the file gives the connector are the groups' own (R26)."""
     for group in context.topology.groups.values():
@@ -200,8 +200,14 @@ def _told(
         if said is None:
             yield error("R25", f"`{key}` is missing; delete the whole entry and it is derived", path, on_key=True)
         elif said != real or isinstance(said, (str, bool)):
+            has = "every instance of a dense model is one of its own" if _is_dense(context, key) else other.name
             message = (
-                f"{group.name} is told {key} {said!r} for {other.role.value}, but {other.name} has {real}; "
-                "delete the entry and it is derived"
+                f"{group.name} is told {key} {said!r} for {other.role.value}, but {has}"
+                f"{':' if _is_dense(context, key) else ' has'} {real}; delete the entry and it is derived"
             )
-            yield error("R26", message, (*path, key))
+            yield error("R27" if _is_dense(context, key) else "R26", message, (*path, key))
+
+
+def _is_dense(context: Context, key: str) -> bool:
+    """Whether a size is that of data parallelism in a model whose ranks know nothing of each other."""
+    return key == "dp_size" and context.topology.model.kind == "dense"
