@@ -49,7 +49,7 @@ def container_command(words: Sequence[Said], *, host: str, origin: Origin) -> Co
             mounts.append(value)
         elif option in {"--net", "--network"} and value in _OWN_NET:
             continue
-        elif option not in _OURS:
+        elif option not in _OURS and option != "--entrypoint":  # A container of ranks has its own.
             options += [f"{option}={value}"] if equals else [option, value] if option in _VALUED else [option]
     if at >= len(texts):
         return None

@@ -87,7 +87,8 @@ def _joined(groups: list[Formed]) -> list[Formed]:
     result = [group for group in groups if group.first.external or len(group.ranks) > 1]
     for role in Role:
         single = [group.first for group in groups if not group.first.external and group.role is role]
-        single.sort(key=lambda rank: (single.index(_first_on(single, rank.host)), rank.api_port))
+        hosts = list(dict.fromkeys(rank.host for rank in single))
+        single.sort(key=lambda rank: (hosts.index(rank.host), rank.api_port))
         if len(single) > 1 and _counts_up(single):
             for number, rank in enumerate(single):
                 rank.dp_rank = number
@@ -98,10 +99,6 @@ def _joined(groups: list[Formed]) -> list[Formed]:
         else:
             result += [Formed(role, [rank]) for rank in single]
     return result
-
-
-def _first_on(ranks: Sequence[Rank], host: str) -> Rank:
-    return next(rank for rank in ranks if rank.host == host)
 
 
 def _counts_up(ranks: Sequence[Rank]) -> bool:

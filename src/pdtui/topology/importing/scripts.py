@@ -357,6 +357,10 @@ class _Reader:
             extra = [piece for piece in self.pieces if piece.name.rsplit("/", 1)[-1] == started.template]
             if extra and not started.old:
                 return [_Template(extra[0], started.host, "")]
+        folder = started.origin.source.rpartition("/")[0]
+        beside = [t for t in named if t.piece.whole and t.piece.name.rpartition("/")[0] == folder]
+        if len(beside) == 1:
+            return beside
         pool = named or self.templates
         at = started.host or (started.address if started.first_rank == 0 else "")
         here = [template for template in pool if template.host and template.host == at]
