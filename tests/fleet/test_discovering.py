@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import subprocess
@@ -12,13 +13,26 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import given as given_any
+from hypothesis import settings
+from hypothesis import strategies as st
 
+from pdtui.clock import SystemClock
 from pdtui.errors import UsageError
 from pdtui.fleet.discovering import survey_script
 from pdtui.fleet.discovering.hosts import hosts_of
-from pdtui.fleet.discovering.observing import in_words, observed, platform_of
-from pdtui.fleet.discovering.survey import ContainerSeen, Record, ServerSeen, Survey, proxy_words
+from pdtui.fleet.discovering.observing import cluster_of, in_words, observed, platform_of
+from pdtui.fleet.discovering.survey import (
+    ContainerSeen,
+    ProxySeen,
+    Record,
+    ServerSeen,
+    Survey,
+    proxy_words,
+    survey,
+)
 from pdtui.fleet.discovering.variables import KEEP, LISTS, ROOTS, Seen, as_written, given, setup_of
+from pdtui.remote.messages.commands import Command, Completed, Facts
 from pdtui.remote.messages.processes import ProcessInfo
 from pdtui.topology.importing.report import Kind
 from pdtui.topology.model import SshOptions
@@ -234,6 +248,9 @@ def test_a_rank_of_pdtui_is_taken_from_its_record() -> None:
     assert [said.text for said in found.setup] == ["/set_env.sh"]
     assert found.state_dir is not None
     assert found.state_dir.text == "/data/pdtui"
+    assert cluster_of([survey]) == "demo"
+    other = replace(survey, servers=(server(record=record, process=process(rank="other:d/0")),))
+    assert (cluster_of([survey, other]), cluster_of([SURVEY])) == ("", "")
     assert not any(one.kind is Kind.UNREAD for one in notes)
     assert list(in_words([survey])) == ["n1.example: 1 server, of pdtui d/0, 16 NPUs"]
 
@@ -310,6 +327,108 @@ def test_a_container_is_what_its_engine_says() -> None:
     )
     (found,) = observed([replace(survey, containers=(podman,))])[0].containers
     assert (found.mounts, found.shm_size) == (("/x:/y",), "64k")
+
+
+def test_a_reference_proxy_has_its_lists_and_of_pdtui_s_own_it_is_said_that_it_runs() -> None:
+    lists = "--prefiller-hosts 192.0.2.1 --prefiller-ports 7100 --decoder-hosts 192.0.2.2 --decoder-ports 7200"
+    words = f"load_balance_proxy_server_example.py --host 0.0.0.0 --port 1999 {lists}"
+    proxies = (ProxySeen(process(9), tuple(words.split())), ProxySeen(process(10), ("pdtui", "proxy", "a.yaml")))
+    found, notes = observed([replace(SURVEY, proxies=proxies)])
+    (proxy,) = found.proxies
+    assert (proxy.host, str(proxy.origin), proxy.layerwise) == ("n1.example", "n1.example pid 9", False)
+    assert proxy.port is not None
+    assert proxy.port.text == "1999"
+    assert [(one.host, one.port) for one in (*proxy.prefill, *proxy.decode)] == [
+        ("192.0.2.1", 7100),
+        ("192.0.2.2", 7200),
+    ]
+    assert any("pdtui's own proxy runs here (`pdtui proxy a.yaml`)" in one.message for one in notes)
+
+
+JSON = st.recursive(
+    st.none()
+    | st.booleans()
+    | st.integers()
+    | st.text(max_size=5)
+    | st.sampled_from(["\x1b[31m", "192.0.2.1", "eth0"]),
+    lambda inner: (
+        st.lists(inner, max_size=3)
+        | st.dictionaries(
+            st.sampled_from(
+                [
+                    "env",
+                    "secrets",
+                    "left_out",
+                    "error",
+                    "argv",
+                    "space",
+                    "container",
+                    "files",
+                    "record",
+                    "setup",
+                    "packages",
+                    "found",
+                    "problems",
+                    "id",
+                    "name",
+                    "image",
+                    "host",
+                    "mounts",
+                    "addresses",
+                    "view",
+                    "Binds",
+                    "Devices",
+                    "CapAdd",
+                    "Ulimits",
+                    "RestartPolicy",
+                    "Name",
+                    "NetworkMode",
+                    "ShmSize",
+                ]
+            ),
+            inner,
+            max_size=6,
+        )
+    ),
+    max_leaves=30,
+)
+
+
+class Rude:
+    """A host that answers whatever it likes."""
+
+    def __init__(self, said: Any) -> None:
+        self.said = said
+        self.facts = Facts(1, "3.9", "root", 0, "n1", "m", "b", 0.0, "/")
+
+    async def processes(self, **_: object) -> list[ProcessInfo]:
+        return [process()]
+
+    async def run(self, command: Command) -> Completed:
+        if command.argv[0] == "npu-smi":
+            return Completed(command.argv, None, b"", b"", error="No such file or directory")
+        said = {
+            "processes": {"4711": self.said},
+            "containers": self.said,
+            "addresses": self.said,
+            **_of(self.said),
+        }
+        return Completed(command.argv, 0, b"PDTUI-SURVEY " + json.dumps(said).encode(), b"")
+
+
+def _of(said: Any) -> dict[str, Any]:
+    return said if isinstance(said, dict) else {}
+
+
+@given_any(JSON)
+@settings(max_examples=150, deadline=None)
+def test_whatever_a_host_says_is_read_without_an_error_and_clean(said: Any) -> None:
+    agent: Any = Rude(said)
+    found = asyncio.run(survey("n1", agent, agent, clock=SystemClock()))
+    assert found.npus == 0
+    seen, notes = observed([found])
+    assert "\x1b" not in "\n".join([*(one.message for one in notes), *in_words([found])])
+    assert "\x1b" not in str([*seen.containers, *seen.hosts])
 
 
 # --- words

@@ -11,7 +11,7 @@ from pdtui.cli.live import narrate, run
 from pdtui.clock import SystemClock
 from pdtui.errors import UsageError
 from pdtui.fleet.discovering.hosts import Hosts, hosts_of, survey_all
-from pdtui.fleet.discovering.observing import in_words, observed, platform_of
+from pdtui.fleet.discovering.observing import cluster_of, in_words, observed, platform_of
 from pdtui.fleet.discovering.survey import Survey
 from pdtui.topology.importing.assemble import assemble
 from pdtui.topology.importing.observed import Wanted
@@ -62,8 +62,11 @@ def draft_from_hosts(words: Sequence[str], reach: Reach, wanted: Wanted) -> Draf
     surveys = _surveys(hosts)
     other = reach.exec_prefix != DOCKER_EXEC
     seen, notes = observed(surveys, nodes=hosts.nodes, exec_words=prefix if other else ())
-    platform = wanted.platform or platform_of(surveys)
-    return assemble(seen, replace(wanted, platform=platform), notes)
+    # Under its own name pdtui finds its ranks again.
+    said = replace(
+        wanted, name=wanted.name or cluster_of(surveys), platform=wanted.platform or platform_of(surveys)
+    )
+    return assemble(seen, said, notes)
 
 
 def _surveys(hosts: Hosts) -> Sequence[Survey]:

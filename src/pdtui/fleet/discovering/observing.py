@@ -12,18 +12,22 @@ from typing import Any
 from pdtui.fleet.discovering.survey import ContainerSeen, ServerSeen, Survey
 from pdtui.fleet.discovering.variables import as_written, given
 from pdtui.fleet.targets import in_short
+from pdtui.text import clean_line
+from pdtui.topology.build import is_ip
 from pdtui.topology.importing.observed import (
     ContainerCommand,
     Host,
     Observed,
     Origin,
+    ProxyCommand,
     Said,
     ServeCommand,
     serve_command,
 )
+from pdtui.topology.importing.proxies import proxy_command
 from pdtui.topology.importing.report import Kind, Note, note
 from pdtui.topology.model import Node, SshOptions
-from pdtui.topology.redact import is_secret
+from pdtui.topology.redact import is_secret, redacted
 from pdtui.topology.script import SERVE
 
 _ADDRESSES = ("VLLM_HOST_IP", "HCCL_IF_IP")
@@ -44,6 +48,7 @@ def observed(
     """
     notes: list[Note] = []
     commands: list[ServeCommand] = []
+    proxies: list[ProxyCommand] = []
     containers: list[ContainerCommand] = []
     hosts: list[Host] = []
     for one in surveys:
@@ -53,12 +58,14 @@ def observed(
         notes += [note(Kind.UNREAD, problem, Origin(one.host)) for problem in one.problems]
         mine = [_command(one, server, notes) for server in one.servers]
         commands += mine
+        proxies += list(_proxies(one, notes))
         containers += [_container(one.host, seen) for seen in one.containers if _is_used(seen, one)]
         hosts.append(_host(one, mine, nodes[one.host].ssh if nodes is not None else SshOptions()))
         if not one.servers:
             notes.append(note(Kind.ASSUMPTION, f"no vLLM server runs on {one.host}", Origin(one.host)))
     seen = Observed(
         commands=commands,
+        proxies=proxies,
         containers=containers,
         hosts=hosts,
         version=_version(surveys, notes),
@@ -84,6 +91,17 @@ def platform_of(surveys: Sequence[Survey]) -> str:
         return known.most_common(1)[0][0]
     asked = [one for one in surveys if one.servers]
     return "cpu" if asked and all(one.npus == 0 for one in asked) else ""
+
+
+def cluster_of(surveys: Sequence[Survey]) -> str:
+    """Return the cluster to which the ranks belong that pdtui started; empty for none, or several."""
+    names = {
+        server.process.rank.partition(":")[0]
+        for one in surveys
+        for server in one.servers
+        if server.record is not None and server.process.rank
+    }
+    return names.pop() if len(names) == 1 else ""
 
 
 # --- servers
@@ -118,9 +136,7 @@ def _environment(survey: Survey, server: ServerSeen, origin: Origin, notes: list
             words = "what of its environment a login has is not known: all that a server looks for is taken over"
             notes.append(note(Kind.ASSUMPTION, words, origin))
     if secrets:
-        words = (
-            f"{', '.join(secrets)}: secrets, referred to and not copied: their values are the host's environment's"
-        )
+        words = f"{', '.join(secrets)}: secrets, not copied: they come from the environment of the host"
         notes.append(note(Kind.TRANSLATION, words, origin))
     return {
         **{name: Said(value, origin) for name, value in values.items()},
@@ -156,6 +172,24 @@ def _without_secrets(command: ServeCommand, notes: list[Note]) -> ServeCommand:
     return ServeCommand(command.host, command.model, flags, env, command.origin, command.container)
 
 
+# --- proxies
+
+
+def _proxies(survey: Survey, notes: list[Note]) -> Iterator[ProxyCommand]:
+    """Yield the reference proxies; of pdtui's own the file says all, and only that it runs is told."""
+    for one in survey.proxies:
+        origin = Origin(survey.host, pid=one.process.pid)
+        if one.argv[0] == "pdtui":
+            words = f"pdtui's own proxy runs here (`{' '.join(redacted(one.argv, {})[0])}`): its file says how"
+            notes.append(note(Kind.ASSUMPTION, words, origin))
+            continue
+        words_ = [Said(word, origin) for word in one.argv[1:]]
+        version = survey.versions.get("vllm-ascend", "")
+        command, more = proxy_command(one.argv[0], words_, host=survey.host, origin=origin, version=version)
+        notes.extend(more)
+        yield command
+
+
 # --- hosts
 
 
@@ -183,18 +217,10 @@ def _address(survey: Survey, commands: Sequence[ServeCommand]) -> str:
     for address, _ in told.most_common():
         if address in own:
             return address
-    if _is_ip(survey.host):
+    if is_ip(survey.host):
         return survey.host
     # The first that others can reach.
     return next((one for one in sorted(own, key=lambda one: ":" in one) if _is_reachable(one)), "")
-
-
-def _is_ip(text: str) -> bool:
-    try:
-        ipaddress.ip_address(text)
-    except ValueError:
-        return False
-    return True
 
 
 def _is_reachable(address: str) -> bool:
@@ -273,7 +299,7 @@ def _size(size: int) -> str:
 
 def _devices(settings: Mapping[str, Any]) -> Iterator[str]:
     for one in _tables(settings.get("Devices")):
-        outside, inside = str(one.get("PathOnHost", "")), str(one.get("PathInContainer", ""))
+        outside, inside = (clean_line(str(one.get(key, ""))) for key in ("PathOnHost", "PathInContainer"))
         if outside:
             yield outside if inside in ("", outside) else f"{outside}:{inside}"
 
@@ -282,18 +308,18 @@ def _mounts(seen: ContainerSeen) -> Iterator[str]:
     """Yield `host-path:container-path[:ro]`: as it was asked for, else as the engine made it."""
     binds = seen.host.get("Binds")
     if isinstance(binds, list):
-        yield from (str(bind).removesuffix(":rw") for bind in binds)
+        yield from (clean_line(str(bind)).removesuffix(":rw") for bind in binds)
         return
     for one in _tables(seen.mounts):
         if one.get("Type") in ("bind", "volume") and one.get("Destination"):
             source = one.get("Name") if one.get("Type") == "volume" else one.get("Source")
-            yield f"{source}:{one['Destination']}{'' if one.get('RW', True) else ':ro'}"
+            yield clean_line(f"{source}:{one['Destination']}{'' if one.get('RW', True) else ':ro'}")
 
 
 def _options(settings: Mapping[str, Any]) -> Iterator[str]:
     """Yield the words of `docker run` that such a container needs besides; `--net=host` is said of none."""
     if (network := settings.get("NetworkMode")) not in ("host", None, ""):
-        yield f"--net={network}"
+        yield f"--net={clean_line(str(network))}"
     for key, flag in (("PidMode", "pid"), ("IpcMode", "ipc")):
         if settings.get(key) == "host":
             yield f"--{flag}=host"
@@ -302,13 +328,14 @@ def _options(settings: Mapping[str, Any]) -> Iterator[str]:
     if settings.get("Init") is True:
         yield "--init"
     for key, flag in (("CapAdd", "cap-add"), ("SecurityOpt", "security-opt"), ("GroupAdd", "group-add")):
-        yield from (f"--{flag}={word}" for word in settings.get(key) or ())
+        words = settings.get(key)
+        yield from (f"--{flag}={clean_line(str(word))}" for word in (words if isinstance(words, list) else ()))
     for one in _tables(settings.get("Ulimits")):
         if one.get("Name"):
-            yield f"--ulimit={one['Name']}={one.get('Soft')}:{one.get('Hard')}"
+            yield clean_line(f"--ulimit={one['Name']}={one.get('Soft')}:{one.get('Hard')}")
     policy = settings.get("RestartPolicy")
     if isinstance(policy, dict) and policy.get("Name") not in ("no", "", None):
-        yield f"--restart={policy['Name']}"
+        yield clean_line(f"--restart={policy['Name']}")
 
 
 def _tables(value: object) -> Iterable[Mapping[str, Any]]:

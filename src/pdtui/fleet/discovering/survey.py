@@ -25,6 +25,7 @@ from pdtui.remote.interface import NodeAgent
 from pdtui.remote.messages.commands import Command
 from pdtui.remote.messages.processes import ProcessInfo
 from pdtui.text import clean, clean_line
+from pdtui.topology.build import is_ip
 from pdtui.topology.redact import SECRET_PATTERN
 from pdtui.topology.script import double_quoted
 
@@ -385,9 +386,9 @@ def _addresses(said: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     """Yield (interface, address); where several hosts share a network only the host's own address is its."""
     view = _line(said.get("view"))
     for pair in _list(said.get("addresses")):
-        if isinstance(pair, list) and len(pair) == 2:
-            yield _line(pair[0]), _line(pair[1])
-    if view and ipaddress.ip_address(view).is_loopback:
+        if isinstance(pair, list) and len(pair) == 2 and is_ip(address := _line(pair[1])):
+            yield _line(pair[0]), address
+    if is_ip(view) and ipaddress.ip_address(view).is_loopback:
         yield "lo", view
 
 
