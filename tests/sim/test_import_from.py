@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
+import json
+import sys
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -13,12 +16,12 @@ from pdtui.fleet.discovering.observing import observed, platform_of
 from pdtui.fleet.fleet import Fleet
 from pdtui.fleet.intents import StartRanks
 from pdtui.sim.simulation import Simulation
-from pdtui.topology.compare import argv_changes, env_changes
+from pdtui.topology.compare import argv_changes, env_changes, rank_changes
 from pdtui.topology.importing.observed import ServeCommand
 from pdtui.topology.importing.report import Kind
-from pdtui.topology.load import load_checked
+from pdtui.topology.load import load, load_checked
 from pdtui.topology.model import SshOptions
-from pdtui.topology.plan import RankPlan
+from pdtui.topology.plan import Plan, RankPlan
 from pdtui.topology.planner import make_plan
 from tests.fleet.cluster import write_file
 from tests.sim.support import run, until
@@ -114,12 +117,50 @@ async def test_what_runs_is_what_the_plan_says_whoever_started_it(simulation: Si
     ]
     assert "very-secret" not in repr((seen, notes))
 
+    status, out, err = await pdtui(
+        *("import", "--from", *simulation.nodes, "nowhere", "--user", "root", "--json"),
+        *("--ssh-config", str(simulation.root / "hosts.conf"), "-o", str(tmp_path / "new.yaml")),
+    )
+    assert status == 1, err  # One host could not be asked.
+    assert "node3: 2 servers, 16 NPUs" in err
+    assert "node1: 1 server, of pdtui p1/0, 16 NPUs" in err
+    assert "nowhere: not asked: nowhere: the name has no address" in err
+    said = json.loads(out)
+    assert (said["schema_version"], said["complete"]) == (1, False)
+    assert [one["message"].partition(":")[0] for one in said["notes"] if one["kind"] == "unread"] == [
+        "nowhere was not asked"
+    ]
+    assert "very-secret" not in out + err + (tmp_path / "new.yaml").read_text()
+    round_trip(plan, tmp_path / "new.yaml")
+
+
+def round_trip(plan: Plan, path: Path) -> None:
+    """Hold the plan of an imported file against the one by which ranks were started."""
+    ranks = {(rank.host, rank.api_port): rank for rank in make_plan(load_checked(path)).ranks}
+    assert len(ranks) == len(plan.ranks)
+    for rank in plan.ranks:
+        found = [change.words() for change in rank_changes(ranks[rank.host, rank.api_port], rank)]
+        assert found == ["HF_TOKEN: ${HF_TOKEN} -> ***"], rank.id
+
+
+async def pdtui(*words: str) -> tuple[int, str, str]:
+    process = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-m", "pdtui", *words),
+        stdin=asyncio.subprocess.DEVNULL,
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.PIPE,
+    )
+    out, err = await asyncio.wait_for(process.communicate(), 120)
+    assert process.returncode is not None
+    return process.returncode, out.decode(), err.decode()
+
 
 @pytest.mark.parametrize("simulation", [CONTAINER], indirect=True, ids=["in a container"])
 async def test_ranks_in_a_container_are_seen_from_the_host_and_from_inside(
     simulation: Simulation, tmp_path: Path
 ) -> None:
-    rank = make_plan(load_checked(simulation.topology_path)).by_id["p1/0"]
+    plan = make_plan(load_checked(simulation.topology_path))
+    rank = plan.by_id["p1/0"]
     await start(simulation, tmp_path, "p1/0")
     outside = hosts(simulation, "node1", "nowhere")
     inside = hosts(simulation, "node1", container="vllm-ascend")
@@ -134,3 +175,14 @@ async def test_ranks_in_a_container_are_seen_from_the_host_and_from_inside(
         assert seen.hosts[0].npus == 16
         unread = [one.message for one in notes if one.kind is Kind.UNREAD]
         assert [words.partition(":")[0] for words in unread] == ["nowhere was not asked"] * (where is outside)
+    status, _, err = await pdtui(
+        *("import", "--from", "root@node1", "--container", "vllm-ascend"),
+        *("--ssh-config", str(simulation.root / "hosts.conf"), "-o", str(tmp_path / "new.yaml")),
+    )
+    assert status == 0, err
+    topology = load(tmp_path / "new.yaml").topology
+    assert topology is not None
+    assert topology.name == "tiny"
+    assert list(topology.groups) == ["p1"]
+    assert topology.runtime.container == "vllm-ascend"
+    assert topology.runtime.image == "quay.io/ascend/vllm-ascend:v0.22.1rc1-a3"

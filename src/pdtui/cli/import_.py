@@ -1,4 +1,4 @@
-"""`pdtui import`: scripts of today -> a topology file, and a report of how it came about."""
+"""`pdtui import`: scripts of today, or what runs now -> a topology file, and a report of how it came about."""
 
 from __future__ import annotations
 
@@ -30,7 +30,22 @@ _TITLES = {
 
 
 @click.command("import")
-@click.argument("scripts", nargs=-1, metavar="[HOST=]SCRIPT...")
+@click.argument("scripts", nargs=-1, metavar="[HOST=]SCRIPT...|HOST...")
+@click.option("--from", "hosts", is_flag=True, help="Ask HOSTs ([USER@]HOST[:PORT], or local) what runs there.")
+@click.option("--user", metavar="NAME", help="With --from: login name, where a HOST has none.")
+@click.option("--jump", metavar="HOST", help="With --from: jump host, [user@]host[:port].")
+@click.option("--sudo", is_flag=True, help="With --from: look with `sudo -n`.")
+@click.option(
+    "--ssh-config",
+    type=click.Path(path_type=Path, exists=True),
+    help="With --from: SSH configuration in place of ~/.ssh/config.",
+)
+@click.option("--container", metavar="NAME", default="", help="With --from: look inside this container.")
+@click.option(
+    "--exec-prefix",
+    metavar="WORDS",
+    help="With --from: what runs a command in a container; 'docker exec -i'.",
+)
 @click.option("-o", "--output", type=click.Path(path_type=Path), help="Write the topology to this file.")
 @click.option("--force", is_flag=True, help="With -o: replace a file that is there.")
 @click.option("--name", default="", help="Name of the cluster; else that of the served model.")
@@ -42,6 +57,13 @@ _TITLES = {
 @click.option("--json", "as_json", is_flag=True, help="Print topology and report as JSON.")
 def command(
     scripts: tuple[str, ...],
+    hosts: bool,
+    user: str | None,
+    jump: str | None,
+    sudo: bool,
+    ssh_config: Path | None,
+    container: str,
+    exec_prefix: str | None,
     output: Path | None,
     force: bool,
     name: str,
@@ -56,8 +78,24 @@ def command(
     variables (.env), JSON values, and whole guides as text; give all at once. A comment `# on 192.0.0.1`, or HOST=
     before the file, says where something runs. Nothing is executed.
 
+    With --from the words are HOSTs: servers that run there, whoever started them, are read by their command lines
+    and environments, their containers by `docker inspect`; nothing is changed, and no secret leaves a host.
+
     Exit status: 1 when something could not be read or is left for you to write, 2 when a file cannot be read.
     """
+    told = {"--user": user, "--jump": jump, "--sudo": sudo, "--ssh-config": ssh_config, "--container": container}
+    given = [name for name, value in {**told, "--exec-prefix": exec_prefix}.items() if value]
+    if hosts:
+        if not scripts:
+            raise UsageError("no host is named", remedy="pdtui import --from 192.0.0.1 192.0.0.2 -o cluster.yaml")
+        _refuse_existing(output, force=force)
+        from pdtui.cli.import_from import DOCKER_EXEC, Reach, draft_from_hosts
+
+        reach = Reach(user, jump, sudo, ssh_config, container, exec_prefix or DOCKER_EXEC)
+        draft = draft_from_hosts(scripts, reach, Wanted(name, platform or "", version, flow or ""))
+        return show(draft, output, as_json=as_json)
+    if given:
+        raise UsageError(f"{given[0]} goes with --from")
     from pdtui.topology.importing.assemble import assemble
     from pdtui.topology.importing.scripts import Source, read
 
@@ -65,11 +103,15 @@ def command(
         raise UsageError("no script is named", remedy="pdtui import run_dp_template.sh launch.sh proxy.sh")
     wanted = Wanted(name, platform or "", version, flow or "")
     sources = [Source(shown, _bytes(path), host) for host, path, shown in map(_named, scripts)]
-    if output is not None and output.exists() and not force:
-        raise UsageError(f"{output} is there already", remedy="another name, or --force")
+    _refuse_existing(output, force=force)
     seen, notes = read(sources, wanted)
     draft = assemble(seen, wanted, notes)
     return show(draft, output, as_json=as_json)
+
+
+def _refuse_existing(output: Path | None, *, force: bool) -> None:
+    if output is not None and output.exists() and not force:
+        raise UsageError(f"{output} is there already", remedy="another name, or --force")
 
 
 def _named(word: str) -> tuple[str, Path, str]:

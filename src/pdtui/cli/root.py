@@ -31,7 +31,7 @@ COMMANDS = {
     "plan": "ranks, devices, commands and the port map",
     "diff": "what changes between two topology files, or between a file and what runs",
     "render": "the scripts that do by hand what the file says",
-    "import": "scripts of today, or a whole guide, as a topology file",
+    "import": "scripts of today, a whole guide, or what runs on hosts now, as a topology file",
     "schema": "JSON Schema of the topology file",
     "preflight": "live checks over the nodes before something is started",
     "status": "nodes, NPUs and ranks now",

@@ -113,6 +113,7 @@ def _command(survey: Survey, server: ServerSeen, notes: list[Note]) -> ServeComm
     env = _environment(survey, server, origin, notes)
     words = [Said(word, origin) for word in argv[len(SERVE) :]]
     command = serve_command(words, env, host=survey.host, origin=origin, container=server.container)
+    command = replace(command, rank=_rank_name(server))
     if server.is_elsewhere and not server.container:
         words_ = "it runs in a container that no engine could be asked about: name it with --container"
         notes.append(note(Kind.UNREAD, words_, origin))
@@ -169,7 +170,7 @@ def _without_secrets(command: ServeCommand, notes: list[Note]) -> ServeCommand:
         else:
             words = f"--{name} has a secret, which is not copied: write it as a reference"
             notes.append(note(Kind.ASKED, words, command.origin))
-    return ServeCommand(command.host, command.model, flags, env, command.origin, command.container)
+    return replace(command, flags=flags, env=env)
 
 
 # --- proxies

@@ -127,3 +127,13 @@ def _name(groups: Sequence[Formed]) -> None:
         mine = [group for group in groups if group.role is role]
         for number, group in enumerate(mine, 1):
             group.name = role.value if len(mine) == 1 else f"{_LETTERS[role]}{number}"
+    known = [_known_name(group) for group in groups]
+    if all(known) and len(set(known)) == len(known):
+        for group, name in zip(groups, known, strict=True):
+            group.name = name
+
+
+def _known_name(group: Formed) -> str:
+    """Return the name under which pdtui started all of a group's ranks; empty when it did not."""
+    names = {rank.command.rank.partition("/")[0] for rank in group.ranks}
+    return names.pop() if len(names) == 1 else ""

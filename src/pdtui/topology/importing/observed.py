@@ -74,6 +74,8 @@ class ServeCommand:
     """Where the command itself is; a value's own origin can be another."""
     container: str = ""
     """Name of the container in which it runs, if that is known."""
+    rank: str = ""
+    """`group/dp_rank` where pdtui started it, so that its group keeps the name."""
 
 
 @dataclass(frozen=True, slots=True)
