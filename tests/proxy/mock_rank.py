@@ -400,7 +400,12 @@ class Reply:
 
 @asynccontextmanager
 async def rig(
-    prefills: int = 1, decodes: int = 1, *, clock: Clock | None = None, settings: ProxySettings | None = None
+    prefills: int = 1,
+    decodes: int = 1,
+    *,
+    clock: Clock | None = None,
+    settings: ProxySettings | None = None,
+    key: str = "",
 ) -> AsyncIterator[Rig]:
     """A running rig; everything is stopped at the end."""
     holder: list[Rig] = []
@@ -409,6 +414,7 @@ async def rig(
         resolver=lambda rank: holder[0].resolve(rank),
         clock=clock or SystemClock(),
         settings=settings or ProxySettings(shutdown_s=0.05),
+        key=key,
     )
     async with aiohttp.ClientSession(connector=aiohttp.TCPConnector(force_close=True)) as session:
         it = Rig(prefills, decodes, proxy, session)

@@ -245,3 +245,17 @@ async def test_it_can_be_closed_without_having_been_started() -> None:
     with pytest.raises(ProxyError):
         await proxy.ask(ASK, lambda progress: None)
     await proxy.close()
+
+
+@pytest.mark.parametrize("key", ["", "s3cret"])
+async def test_a_key_goes_to_the_ranks_and_its_lack_is_said(key: str) -> None:
+    async with rig(1, 1, key=key) as it:
+        last = await it.proxy.ask(ASK, lambda _: None)
+        assert last.error == ""
+        sent = {rank.seen[0].headers.get("Authorization") for rank in it.ranks}
+        assert sent == {f"Bearer {key}" if key else None}
+        it.p[0].always = respond(401, json.dumps({"error": "Unauthorized"}))
+        refused = await it.proxy.ask(ASK, lambda _: None)
+    assert refused.error.endswith("(HTTP 401)")
+    assert "VLLM_API_KEY" in refused.error
+    assert "s3cret" not in refused.error

@@ -44,7 +44,12 @@ async def server(status: str, body: str, asked: list[bytes], *, silent: bool = F
         ("200 OK", ANSWER, "ok", ""),
         ("200 OK", "<html>", "failed", "its answer is no completion"),
         ("500 Oops", "EngineCore \x1b[31mencountered", "failed", "HTTP 500 EngineCore encountered"),
-        ("401 No", "key?", "skipped", "HTTP 401 key?"),
+        (
+            "401 No",
+            "key?",
+            "skipped",
+            "it asks for an API key, and its process was given none that pdtui finds (HTTP 401)",
+        ),
         ("501 Unsupported", "", "skipped", "HTTP 501"),
     ],
 )
@@ -71,6 +76,42 @@ async def test_answer_is_judged_and_stays_with_the_run(
     assert again.warm_up is None  # Another run.
     with pytest.raises(AgentError, match="started again"):
         await agent.warm_up(where, BODY, timeout=20, by="ann@desk")
+
+
+@pytest.mark.parametrize(
+    ("script", "error"),
+    [
+        ("export VLLM_API_KEY='k y'; exec sleep 1000", ""),
+        ("exec python3 -c 'import time; time.sleep(1000)' --api-key 'k y' other", ""),
+        ("export VLLM_API_KEY=another; exec sleep 1000", "it asks for an API key, and refuses its own (HTTP 401)"),
+    ],
+    ids=["variable", "flag", "wrong"],
+)
+async def test_server_that_asks_for_a_key_gets_the_one_of_its_own_process(
+    connect: Connect, cluster: str, script: str, error: str
+) -> None:
+    agent, heads = await connect(), list[str]()
+
+    async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        heads.append((await reader.readuntil(b"\r\n\r\n")).decode())
+        status, body = ("200 OK", ANSWER) if "Authorization: Bearer k y\r\n" in heads[-1] else ("401 No", "no")
+        writer.write(f"HTTP/1.1 {status}\r\nContent-Length: {len(body)}\r\n\r\n{body}".encode())
+        writer.close()
+
+    record = (await agent.start_rank(spec(cluster, script))).record
+    running = await asyncio.start_server(answer, "127.0.0.1", 0)
+    async with running:
+        where = replace(record, address="127.0.0.1", api_port=running.sockets[0].getsockname()[1])
+
+        async def warmed_up() -> str:
+            result = await agent.warm_up(where, BODY, timeout=20, by="x")
+            return f"{result.state} {result.error}".strip() if result.error == error else ""
+
+        # What was just started is bash for a moment, without the key.
+        said: str = await eventually(warmed_up, what="the answer")
+        assert said == (f"skipped {error}" if error else "ok")
+    assert "Authorization" not in heads[0]
+    assert "k y" not in (Path(record.log).parent / "warm-up").read_text()
 
 
 async def test_rank_that_does_not_answer_fails_in_time_and_all_see_it_wait(connect: Connect, cluster: str) -> None:

@@ -6,6 +6,7 @@ Implements everything of `fleet.handle.FleetHandle` on that loop; `engine` puts 
 from __future__ import annotations
 
 import asyncio
+import os
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Mapping, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
@@ -427,6 +428,7 @@ class Fleet:
         async with self._proxy_lock:
             if self._proxy is None:
                 # Here, since most fleets end without a completion, and aiohttp takes a third of a start.
+                from pdtui.proxy.ask import KEY_VARIABLE
                 from pdtui.proxy.embedded import EmbeddedProxy
 
                 proxy = EmbeddedProxy(
@@ -434,6 +436,7 @@ class Fleet:
                     resolver=self._resolve,
                     clock=self._clock,
                     settings=proxy_settings(self.topology),
+                    key=os.environ.get(KEY_VARIABLE, ""),
                 )
                 await proxy.start()
                 self._proxy = proxy

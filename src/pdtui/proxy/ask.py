@@ -19,6 +19,12 @@ from pdtui.text import clean, clean_line
 _FASTEST = 0.001
 """Seconds a token; no engine decodes one sequence faster: what did came in a burst, and its times say nothing."""
 
+KEY_VARIABLE = "VLLM_API_KEY"
+"""Where a test completion's key is looked for on the operator's machine, as vLLM does for its own."""
+
+_NO_KEY = f"the ranks ask for an API key: set {KEY_VARIABLE} where pdtui runs (HTTP 401)"
+_WRONG_KEY = f"the ranks refuse the API key that {KEY_VARIABLE} has where pdtui runs (HTTP 401)"
+
 _ESCAPE = 32
 """Characters that the longest reasonable escape sequence has."""
 
@@ -38,10 +44,13 @@ def request_body(ask: Ask, served_name: str) -> dict[str, Any]:
 
 
 class AskClient:
-    """Sends a completion to a proxy at `base` (http://host:port) and reports on it."""
+    """Sends a completion to a proxy at `base` (http://host:port) and reports on it; `key` is that of its ranks."""
 
-    def __init__(self, session: aiohttp.ClientSession, base: str, *, served_name: str, clock: Clock) -> None:
+    def __init__(
+        self, session: aiohttp.ClientSession, base: str, *, served_name: str, clock: Clock, key: str = ""
+    ) -> None:
         self._session = session
+        self._key = key
         self._base = base
         self._served_name = served_name
         self._clock = clock
@@ -61,15 +70,20 @@ class AskClient:
         """
         traces = TraceLog(0) if traces is None else traces
         run = _Run(request_id, self._clock, progress, traces)
+        headers = {"Content-Type": "application/json", "X-Request-Id": request_id}
+        if self._key:
+            headers["Authorization"] = f"Bearer {self._key}"
         path = openai.CHAT if request.chat or request.messages else openai.COMPLETIONS
         try:
             with traces.watched(request_id, run.changed):
                 async with self._session.post(
                     self._base + path,
                     data=openai.dump(request_body(request, self._served_name)),
-                    headers={"Content-Type": "application/json", "X-Request-Id": request_id},
+                    headers=headers,
                 ) as response:
                     await run.read(response)
+                    if response.status == 401:
+                        run.explain(_WRONG_KEY if self._key else _NO_KEY)
         except UpstreamLost as error:
             run.fail(error.message)
         except (aiohttp.ClientError, OSError) as error:
@@ -107,6 +121,10 @@ class _Run:
 
     def fail(self, message: str) -> None:
         self._update(error=message)
+
+    def explain(self, why: str) -> None:
+        """Say what an error comes from, behind the server's own words."""
+        self._update(error=f"{self._now.error.rstrip('.')}: {why}" if self._now.error else why)
 
     def end(self) -> AskProgress:
         self._update(done=True)

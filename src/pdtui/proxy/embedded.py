@@ -35,7 +35,9 @@ class EmbeddedProxy:
         clock: Clock,
         policy: Policy | None = None,
         settings: ProxySettings | None = None,
+        key: str = "",
     ) -> None:
+        self._key = key
         self._served_name = served_name
         self._resolver = resolver
         self._clock = clock
@@ -85,7 +87,11 @@ class EmbeddedProxy:
             await web.TCPSite(runner, "127.0.0.1", 0).start()
             host, port = runner.addresses[0][:2]
             self._client = AskClient(
-                session, f"http://{host}:{port}", served_name=self._served_name, clock=self._clock
+                session,
+                f"http://{host}:{port}",
+                served_name=self._served_name,
+                clock=self._clock,
+                key=self._key,
             )
             self._stack = stack.pop_all()
             return host, port

@@ -273,6 +273,19 @@ def environment(pid):
     return values
 
 
+def api_key(pids):
+    """Return the key that a server wants from its clients, as vLLM finds it; empty when it has none."""
+    for pid in sorted(pids):
+        words = argv_of(pid)
+        given = [word[len("--api-key=") :] for word in words if word.startswith("--api-key=")]
+        given += [words[at + 1] for at, word in enumerate(words[:-1]) if word == "--api-key"]
+        given.append(environment(pid).get("VLLM_API_KEY", ""))
+        for key in given:
+            if key and all(" " <= letter <= "~" for letter in key):
+                return key
+    return ""
+
+
 MACHINE = os.environ.get("PDTUI_MACHINE_VIEW", "")
 """Set where several nodes share this kernel's process table: this node's id, which its ranks carry too."""
 
@@ -1595,7 +1608,8 @@ class Ranks(object):
     def warm_up(self, args):
         """Send a rank a completion that somebody waits for; the result stays with its run, for every console.
 
-        What the server refuses to take (a key is asked for, another API) says nothing about its engine: skipped.
+        A server that asks for a key gets the one that its own process was given; it does not leave the node. What
+        the server refuses to take (another key, another API) says nothing about its engine: skipped.
         """
         self.require_state()
         rank = RankDir(self.state, args["cluster"], args["rank"])
@@ -1607,7 +1621,15 @@ class Ranks(object):
         self.note(path, note)
         query = {"host": args["host"], "port": args["port"], "path": "/v1/completions"}
         query.update(timeout=timeout, limit=65536)
-        reply, blobs = http_get(query, json.dumps(args["body"]).encode())
+        posted = json.dumps(args["body"]).encode()
+        reply, blobs = http_get(query, posted)
+        key = ""
+        if reply["status"] in (401, 403):
+            table = Table(fresh=True)
+            _, record = rank.known(table, self.boot)
+            key = api_key(table.of_rank(rank.marker, record, self.boot))
+            if key:
+                reply, blobs = http_get(query, posted, key)
         status, error, tokens = reply["status"], reply["error"], 0
         if status == 200:
             try:
@@ -1615,6 +1637,12 @@ class Ranks(object):
                 state = "ok"
             except (ValueError, KeyError, TypeError):
                 state, error = "failed", "its answer is no completion"
+        elif status in (401, 403):
+            state = "skipped"
+            error = "it asks for an API key, and %s (HTTP %d)" % (
+                "refuses its own" if key else "its process was given none that pdtui finds",
+                status,
+            )
         elif status is not None:
             state = "skipped" if 400 <= status < 500 or status == 501 else "failed"
             error = "HTTP %d %s" % (status, str(blobs["body"][:300], "utf-8", "replace"))
@@ -2049,13 +2077,15 @@ class HttpReader(object):
             self.exactly(2)
         return body[: self.limit]
 
-    def get(self, host, path, posted=None):
-        """Return (status, body); `posted` is JSON to send."""
+    def get(self, host, path, posted=None, key=""):
+        """Return (status, body); `posted` is JSON to send, `key` the server's."""
         name = "[%s]" % host if ":" in host else host
         head = "%s %s HTTP/1.1\r\nHost: %s\r\nAccept: */*\r\nConnection: close\r\n"
         request = head % ("GET" if posted is None else "POST", path, name)
         if posted is not None:
             request += "Content-Type: application/json\r\nContent-Length: %d\r\n" % len(posted)
+        if key:
+            request += "Authorization: Bearer %s\r\n" % key
         self.socket.settimeout(self.left())
         self.socket.sendall(request.encode("latin-1") + b"\r\n" + (posted or b""))
         lines = self.until(b"\r\n\r\n").decode("latin-1").split("\r\n")
@@ -2084,13 +2114,13 @@ def keep_metrics(body, names):
     return b"\n".join(kept) + b"\n" if kept else b""
 
 
-def http_get(args, posted=None):
-    """GET from a port, or POST; returns (result, blobs). No answer is a result, not a failure."""
+def http_get(args, posted=None, key=""):
+    """GET from a port, or POST, with a key; returns (result, blobs). No answer is a result, not a failure."""
     begin = time.monotonic()
     status, body, error, reader = None, b"", "", None
     try:
         reader = HttpReader(args["host"], int(args["port"]), begin + float(args["timeout"]), int(args["limit"]))
-        status, body = reader.get(args["host"], args["path"], posted)
+        status, body = reader.get(args["host"], args["path"], posted, key)
     except socket.timeout:
         error = "timeout"
     except ConnectionRefusedError:

@@ -31,6 +31,14 @@ class Reference(str):
         made.file, made.name = file, name
         return made
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Say how it is copied: by its parts, not by its text."""
+        return _made, (self.file, self.name)
+
+
+def _made(file: str, name: str) -> Reference:
+    return Reference(file=file, name=name)
+
 
 def is_reference(value: Any) -> bool:
     """Whether a value in the file is `{file: PATH}` or `{from_env: NAME}`."""

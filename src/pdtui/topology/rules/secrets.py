@@ -7,7 +7,7 @@ from typing import Any
 
 from pdtui.topology.findings import Path, Problem
 from pdtui.topology.redact import is_secret, redacted_text
-from pdtui.topology.reference import API_KEY_FLAG, API_KEY_VARIABLE, is_reference
+from pdtui.topology.reference import API_KEY_FLAG, API_KEY_VARIABLE, is_reference, refers
 from pdtui.topology.rules.registry import Context, error, rule, warning
 from pdtui.topology.schema import KvPart
 
@@ -22,7 +22,7 @@ def written(context: Context) -> Iterator[Problem]:
             text = value.get("prepend", "") if isinstance(value, dict) else value
             if not isinstance(text, str) or not text:
                 continue
-            if is_secret(key) and not text.startswith("$"):
+            if is_secret(key) and not refers(text):
                 message = f"the value of {key} stands in the file for all to read; {_REMEDY}"
                 yield warning("V13", message, (*path, key), on_key=True)
             elif redacted_text(text) != text:
