@@ -55,6 +55,7 @@ from pdtui.topology.model import (
     Topology,
 )
 from pdtui.topology.plan import Plan, RankPlan
+from pdtui.topology.ports import port_map
 
 NOW = 1_800_000_000.0
 """The wall-clock time of a `ManualClock`."""
@@ -172,7 +173,7 @@ def make_plan(topology: Topology) -> Plan:
                     digest=f"{group.name}{dp}",
                 )
             )
-    return Plan(tuple(ranks), ())
+    return Plan(tuple(ranks), port_map(topology, tuple(ranks)))
 
 
 def healthy(topology: Topology, plan: Plan, *, now: float = NOW) -> Snapshot:

@@ -10,10 +10,7 @@ from pdtui.errors import UsageError
 from pdtui.text import clean_line, did_you_mean
 from pdtui.topology.model import Topology
 from pdtui.topology.plan import Plan
-from pdtui.topology.port_map import HostPorts, PortRow, alike, port_map_of, span
-
-CLOSE = 1000
-"""Ports that lie this near to a range are told, whatever else there is to say of them."""
+from pdtui.topology.port_map import CLOSE, HostPorts, PortRow, alike, port_map_of, span
 
 _INDENT = "  "
 

@@ -69,6 +69,8 @@ class Situation:
     """Somebody has acknowledged it."""
     bell: bool = True
     """The bell rings when something gets worse."""
+    all_ports: bool = False
+    """The port map shows all nodes."""
     preflight: PreflightView | None = None
     """The screen of preflight is open."""
 
@@ -251,6 +253,19 @@ def _reasons(situation: Situation) -> str:
     return S.actions["reasons"] if situation.npus else S.tab_reasons
 
 
+def _ports(situation: Situation) -> str:
+    """The first press shows the ports of a node, the next those of all, and back."""
+    if situation.selection.tab != "ports":
+        return S.actions["ports"]
+    return S.offer_ports_here if situation.all_ports else S.offer_ports_all
+
+
+def _filter(situation: Situation) -> str:
+    selection = situation.selection
+    on_ports = selection.area == "detail" and selection.tab == "ports"
+    return S.offer_filter_ports if on_ports else S.actions["filter"]
+
+
 def _bell(situation: Situation) -> str:
     return S.offer_bell_off if situation.bell else S.actions["bell"]
 
@@ -335,6 +350,7 @@ ACTIONS: tuple[Action, ...] = (
     Action("metrics", ("m",), "look", "screen", _needs_rank("metrics"), footer=13),
     Action("reasons", ("i",), "look", "screen", _reasons, footer=14),
     Action("events", ("E",), "look", "screen"),
+    Action("ports", ("b",), "look", "screen", _ports),
     Action("progress", ("P",), "look", "screen", _progress, footer=6),
     Action("preflight", ("p",), "act", "screen", footer=11),
     Action("mode", ("v",), "look", "screen"),
@@ -343,7 +359,7 @@ ACTIONS: tuple[Action, ...] = (
     Action("previous_tab", ("left_square_bracket",), "look", "screen", key_label="["),
     Action("mark", ("space",), "act", "ranks", footer=15),
     Action("mark_range", ("M",), "act", "ranks"),
-    Action("filter", ("slash",), "look", "screen", key_label="/", footer=11),
+    Action("filter", ("slash",), "look", "screen", _filter, key_label="/", footer=11),
     Action("next_area", ("tab",), "move", "screen"),
     Action("previous_area", ("shift+tab",), "move", "screen"),
     Action("back", ("escape",), "move", "screen", key_label="esc"),

@@ -160,12 +160,13 @@ def detail_title(subject: str, tab: Tab, note: str) -> Title:
         "metrics": S.tab_metrics,
         "reasons": S.tab_reasons,
         "events": S.tab_events,
+        "ports": S.tab_ports,
         "progress": S.tab_progress,
         "test": S.tab_test,
     }
     if tab == "test":
         return Title(subject)
-    shown = [one for one in TABS if one != "test" and (one != "progress" or tab == one)]
+    shown = [one for one in TABS if one != "test" and (one not in ("ports", "progress") or tab == one)]
     return Title(subject, tuple(names[one] for one in shown), shown.index(tab), note)
 
 

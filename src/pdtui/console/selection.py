@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from typing import Literal
 
 Area = Literal["grid", "ranks", "detail"]
-Tab = Literal["log", "describe", "metrics", "reasons", "events", "progress", "test"]
-TABS: tuple[Tab, ...] = ("log", "describe", "metrics", "reasons", "events", "progress", "test")
+Tab = Literal["log", "describe", "metrics", "reasons", "events", "ports", "progress", "test"]
+TABS: tuple[Tab, ...] = ("log", "describe", "metrics", "reasons", "events", "ports", "progress", "test")
 
 
 @dataclass(frozen=True, slots=True)

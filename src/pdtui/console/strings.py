@@ -54,6 +54,7 @@ def _actions() -> Mapping[str, str]:
         "metrics": "metrics",
         "reasons": "reasons",
         "events": "events",
+        "ports": "bound ports",
         "progress": "progress",
         "preflight": "preflight",
         "preflight_run": "run",
@@ -167,6 +168,7 @@ class Strings:
     tab_metrics: str = "metrics"
     tab_reasons: str = "findings"
     tab_events: str = "events"
+    tab_ports: str = "ports"
     tab_progress: str = "progress"
     tab_test: str = "test"
 
@@ -337,6 +339,41 @@ class Strings:
     npu_quiet: str = "{verdict}: nothing to say."
     npu_was: str = "was {verdict}; its node does not answer now."
     healthy_quiet: str = "Nothing is wrong here."
+    ports_of: str = "{node}  {address}"
+    ports_all: str = "all nodes"
+    ports_none: str = "No port is like that."
+    port_uses: Mapping[str, str] = field(
+        default_factory=lambda: {
+            "api": "API",
+            "rpc": "RPC",
+            "kv": "KV",
+            "proxy": "proxy",
+            "transfer-engine": "transfer engine",
+            "transfer-engine-rpc": "transfer engine, handshake",
+            "hccl": "HCCL",
+            "ephemeral": "ephemeral: for clients",
+        }
+    )
+    port_near: Mapping[str, str] = field(
+        default_factory=lambda: {
+            "inside": "in {range}, {use}",
+            "below": "{n} below {range}, {use}",
+            "above": "{n} above {range}, {use}",
+        }
+    )
+    ports_not_known: str = "not known now"
+    ports_held: str = "{port} held by {who}"
+    ports_somebody: str = "a process"
+    ports_answers: str = "answers"
+    ports_no_answer: str = "nobody answers"
+    ports_answer: str = "{n} of {total} answer"
+    ports_runs: str = "its rank runs"
+    ports_no_rank: str = "no rank runs"
+    ports_run: str = "{n} of {total} ranks run"
+    ports_by_hand: str = ", {n} started by hand"
+    offer_ports_all: str = "ports of all nodes"
+    offer_ports_here: str = "ports of this node"
+    offer_filter_ports: str = "filter ports"
     no_events: str = "Nothing has happened yet."
 
     # log

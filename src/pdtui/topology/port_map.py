@@ -16,6 +16,9 @@ EXACT = frozenset({"api", "rpc", "kv", "proxy"})
 EPHEMERAL_USE = "ephemeral"
 """What the kernel's range is called: from it every client on the host gets its port."""
 
+CLOSE = 1000
+"""Ports that lie this near to a range are told, whatever else there is to say of them."""
+
 
 @dataclass(frozen=True, slots=True)
 class Near:

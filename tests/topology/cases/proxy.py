@@ -11,6 +11,9 @@ LAYERWISE = ("MooncakeConnectorV1", "MooncakeLayerwiseConnector")
 RECOMPUTE = ("{max-num-seqs: 40}", "{additional-config: {recompute_scheduler_enable: true}}")
 NESTED = ("{max-num-seqs: 40}", "{additional-config: {scheduler_config: {recompute_scheduler_enable: true}}}")
 
+KEY = ("env: {OMP_NUM_THREADS: 10}", "env: {VLLM_API_KEY: {from_env: K}}")
+COLD = (("name: small", "name: small\nstart: {warm_up: false}"),)
+
 
 def proxy(text: str) -> tuple[str, str]:
     return "port: 1999", f"port: 1999, {text}"
@@ -50,4 +53,13 @@ CASES: tuple[Case, ...] = (
         "everyone",
         (("env: {OMP_NUM_THREADS: 10}", "env: {VLLM_SERVER_DEV_MODE: 0}"),),
     ),
+    Case(
+        "X8",
+        WARNING,
+        (*COLD, ("{args: {max-num-seqs: 40}}", "{args: {max-num-seqs: 40}, env: {VLLM_API_KEY: {from_env: K}}}")),
+        "groups.d",
+        "p has another API key than d, or none",
+        (*COLD, KEY),
+    ),
+    Case("X8", WARNING, (KEY,), "defaults.env.VLLM_API_KEY", "write start: {warm_up: false}", (*COLD, KEY)),
 )

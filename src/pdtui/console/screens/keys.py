@@ -246,6 +246,11 @@ class MainScreen(TextKeys):
         """Show what happened."""
         self.open_tab("events")
 
+    def do_ports(self) -> None:
+        """Show who binds which port on the node under the cursor; when shown already, on all, and back."""
+        self.all_ports = self.selection.tab == "ports" and not self.all_ports
+        self.open_tab("ports")
+
     def do_test(self) -> None:
         """Show the prompt of test completions."""
         self.open_tab("test", focus=True)
@@ -288,6 +293,8 @@ class MainScreen(TextKeys):
             self.log_view.search("")
         elif self.selection.area == "detail" and self.selection.tab == "log" and self.log_view.finder.only_text:
             self.log_view.filter("")
+        elif self.on_ports and self.ports_filter:
+            self.filter_ports("")
         elif self.selection.area != "ranks":
             self.enter_area("ranks")
         elif self.ranks.marks:

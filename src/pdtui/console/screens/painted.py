@@ -23,6 +23,7 @@ from pdtui.console.history import MetricsHistory
 from pdtui.console.look import Look
 from pdtui.console.looking import findings_of
 from pdtui.console.metrics_rows import metrics_rows
+from pdtui.console.port_rows import port_rows
 from pdtui.console.progress import lease_line, operation_lines, preflight_line
 from pdtui.console.progress_rows import progress_rows
 from pdtui.console.rank_line import rank_line
@@ -42,6 +43,7 @@ from pdtui.console.widgets.test_pane import TestPane
 from pdtui.console.widgets.text_view import TextView
 from pdtui.fleet.handle import FleetHandle
 from pdtui.fleet.snapshot import OperationStatus, PreflightStatus, Snapshot
+from pdtui.topology.port_map import port_map_of
 
 _NOTICE_SECONDS = 8.0
 _ENDED_SECONDS = 20.0
@@ -78,6 +80,9 @@ class PaintedScreen(Screen[None]):
         self.clock = clock
         self.read_only = read_only
         self.keys = keys
+        self._port_map = port_map_of(handle.topology, handle.plan)
+        self.all_ports = False
+        self.ports_filter = ""
         self.snapshot: Snapshot = handle.snapshot
         self.selection = Selection()
         self._notice: _Notice | None = None
@@ -145,10 +150,16 @@ class PaintedScreen(Screen[None]):
             typing=self.typing,
             npus=self.has_npus,
             moe=self.handle.topology.model.kind == "moe",
+            all_ports=self.all_ports,
             bell=self.bell.on,
             finding=finding.key if finding is not None else "",
             finding_known=finding is not None and finding.known is not None,
         )
+
+    @property
+    def _ports_node(self) -> str:
+        """Whose ports are shown; empty: everybody's."""
+        return "" if self.all_ports else self.selection.node
 
     def finding(self) -> Finding | None:
         """Return the finding that is read, else the first of the selection that can be acknowledged."""
@@ -201,6 +212,8 @@ class PaintedScreen(Screen[None]):
         if tab in ("log", "test"):
             return
         made_for = f"{tab} {selection.rank} {selection.node} {selection.npu}"
+        if tab == "ports":
+            made_for = f"{tab} {self._ports_node} {self.ports_filter}"
         keep = made_for == self._made_for
         self._made_for = made_for
         if tab == "reasons":
@@ -217,6 +230,8 @@ class PaintedScreen(Screen[None]):
         elif tab == "metrics":
             history = self.history.of(selection.rank)
             rows = metrics_rows(rank, history, self.look.glyphs, self.text.size.width, now)
+        elif tab == "ports":
+            rows = port_rows(self._port_map, self.snapshot, self._ports_node, self.ports_filter)
         elif tab == "progress":
             rows = progress_rows(self.snapshot, now)
         else:
@@ -285,12 +300,16 @@ class PaintedScreen(Screen[None]):
             subject = S.test_title.format(model=self.handle.topology.model.served_name)
         elif tab == "reasons":
             subject = self.finding_list.findings.title
+        elif tab == "ports":
+            subject = self._ports_node or S.ports_all
         else:
             subject = self.selection.rank or self.selection.node
         if tab == "log" and self.log_view.rank:
             note = self.log_view.status()
         else:
             note = self._range((self.finding_list if tab == "reasons" else self.text).range_shown)
+            if tab == "ports" and self.ports_filter:
+                note = f"{S.filter_is.format(text=self.ports_filter)}  {note}".rstrip()
         title = chrome.detail_title(subject, tab, note if tab != "test" else "")
         self._rule("detail-title", title, "detail")
 

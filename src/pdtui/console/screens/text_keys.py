@@ -34,8 +34,22 @@ class TextKeys(ClusterView):
         self.paint_all()
 
     def do_filter(self) -> None:
-        """Ask for a filter of the list of ranks."""
-        self._ask_for("filter", "/", self.ranks.filter.text)
+        """Ask for a filter of the list of ranks, or of the port map that is read."""
+        if self.on_ports:
+            self._ask_for("ports_filter", "/", self.ports_filter)
+        else:
+            self._ask_for("filter", "/", self.ranks.filter.text)
+
+    @property
+    def on_ports(self) -> bool:
+        """Whether the port map is read."""
+        return self.selection.area == "detail" and self.selection.tab == "ports"
+
+    def filter_ports(self, text: str) -> None:
+        """Show the ports that show these words."""
+        self.ports_filter = text.strip()
+        self.paint_text()
+        self.paint_detail_title()
 
     def do_log_search(self) -> None:
         """Ask what to search the log for."""
@@ -54,6 +68,8 @@ class TextKeys(ClusterView):
         """Filter while typing; a log is searched when all is typed."""
         if self._prompt_for == "filter":
             self._filter(event.value, quiet=True)
+        elif self._prompt_for == "ports_filter":
+            self.filter_ports(event.value)
 
     def _filter(self, text: str, *, quiet: bool) -> None:
         try:
@@ -68,6 +84,8 @@ class TextKeys(ClusterView):
         self.close_prompt()
         if what == "filter":
             self._filter(event.value, quiet=False)
+        elif what == "ports_filter":
+            self.filter_ports(event.value)
         elif what == "log_search":
             self.log_view.search(event.value)
             if event.value:
@@ -87,6 +105,8 @@ class TextKeys(ClusterView):
         self.close_prompt()
         if what == "filter":
             self._filter(self._before, quiet=True)
+        elif what == "ports_filter":
+            self.filter_ports(self._before)
 
     # -- log ----------------------------------------------------------------------------------------------
 

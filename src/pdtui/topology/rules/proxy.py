@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 from pdtui.topology.findings import Problem
 from pdtui.topology.model import Flow, Group, Role
+from pdtui.topology.reference import API_KEY_FLAG, API_KEY_VARIABLE
 from pdtui.topology.rules.registry import Context, error, info, npu_rule, rule, warning
 from pdtui.topology.versions import Release
 
@@ -104,3 +105,28 @@ def developer_endpoints(context: Context) -> Iterator[Problem]:
                 "delete it unless something needs them"
             )
             yield info("X11", message, context.where(group, "env", DEV_MODE), on_key=True)
+
+
+@rule("X8")
+def keys_of_ranks(context: Context) -> Iterator[Problem]:
+    """A request with one API key is taken by both roles, and by the warm-up after a start (X8)."""
+    topology = context.topology
+    first: tuple[Group, object] | None = None
+    for group in topology.groups.values():
+        key = group.args.get(API_KEY_FLAG, group.env.get(API_KEY_VARIABLE))
+        if first is None:
+            first = group, key
+        elif key != first[1]:
+            lacking, named = (first[0], group) if first[1] is None else (group, first[0])
+            message = (
+                f"{lacking.name} has another API key than {named.name}, or none; a request carries one for both"
+            )
+            yield warning("X8", f"{message}: write it once, in `defaults`", ("groups", group.name), on_key=True)
+            return
+    if first is not None and first[1] is not None and topology.start.warm_up:
+        kind, name = ("args", API_KEY_FLAG) if API_KEY_FLAG in first[0].args else ("env", API_KEY_VARIABLE)
+        message = (
+            "ranks refuse requests without their API key, also the one that warms them up after a start, and are "
+            "shown as unhealthy; write start: {warm_up: false}"
+        )
+        yield warning("X8", message, context.where(first[0], kind, name), on_key=True)
