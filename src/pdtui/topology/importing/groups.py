@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from pdtui.topology.findings import Severity
-from pdtui.topology.importing.ranks import DENSE, Rank
+from pdtui.topology.importing.ranks import DENSE, NIXL, Rank
 from pdtui.topology.importing.report import Kind, Note, note
 from pdtui.topology.model import Role
 
@@ -103,7 +103,9 @@ def _joined(groups: list[Formed]) -> list[Formed]:
 
 def _counts_up(ranks: Sequence[Rank]) -> bool:
     first = ranks[0]
-    size = first.tp_size * first.pp_size
+    # Mooncake takes a port for each NPU, NIXL one for each rank.
+    nixl = first.connector is not None and first.connector.value == NIXL
+    size = 1 if nixl else first.tp_size * first.pp_size
     local: dict[str, int] = {}
     for number, rank in enumerate(ranks):
         index = local.get(rank.host, 0)

@@ -12,13 +12,16 @@ from pdtui.topology.importing import tolerant
 from pdtui.topology.importing.observed import Origin, Said, ServeCommand
 from pdtui.topology.importing.report import Kind, Note, note
 from pdtui.topology.model import Role
+from pdtui.topology.ports import NIXL_SIDE_CHANNEL
 from pdtui.topology.redact import is_secret
 
 PLACEHOLDER = "xxxx"
 """What stands in a draft where the user must write something: `check` finds it (V2)."""
 
 NIC_VARIABLES = ("HCCL_SOCKET_IFNAME", "GLOO_SOCKET_IFNAME", "TP_SOCKET_IFNAME")
-ADDRESS_VARIABLES = ("HCCL_IF_IP", "VLLM_HOST_IP")
+ADDRESS_VARIABLES = ("HCCL_IF_IP", "VLLM_HOST_IP", "VLLM_NIXL_SIDE_CHANNEL_HOST")
+NIXL = "NixlConnector"
+"""The connector of vLLM on servers without NPUs; its port is a variable."""
 DEVICES = "ASCEND_RT_VISIBLE_DEVICES"
 
 _DERIVED_FLAGS = frozenset(
@@ -249,7 +252,13 @@ class _Sorter:
         if mooncake and (missing := [name for name in ("prefill", "decode") if name not in rank.sizes]):
             message = f"kv_connector_extra_config has no {' and no '.join(missing)}: it ends in a bare assertion"
             self._broken("R25", f"{message}; the topology derives both", origin)
+        if self._is_nixl and found.get("kv_buffer_device") == "cpu":
+            del found["kv_buffer_device"]
         rank.config = {str(key): Sourced(value, origin) for key, value in found.items()}
+
+    @property
+    def _is_nixl(self) -> bool:
+        return self.rank.connector is not None and self.rank.connector.value == NIXL
 
     def _broken(self, rule: str, message: str, origin: Origin) -> None:
         self.add(Kind.FINDING, message, origin, rule=rule, severity=Severity.ERROR)
@@ -277,6 +286,10 @@ class _Sorter:
                 rank.devices = tuple(map(int, words))
             else:
                 self.env[DEVICES] = visible
+        port = self.env.get(NIXL_SIDE_CHANNEL)
+        if self._is_nixl and port is not None and port.number is not None and 0 < port.number <= 65535:
+            rank.kv_port = port.number
+            del self.env[NIXL_SIDE_CHANNEL]
         nics = [self.env[name] for name in NIC_VARIABLES if name in self.env and not self.env[name].unknown]
         rank.nic = nics[0].text if nics else ""
         for name in NIC_VARIABLES:
@@ -307,7 +320,7 @@ class _Sorter:
     def flags(self) -> None:
         rank = self.rank
         for name, said in self.said.items():
-            if name in _DERIVED_FLAGS or (name == "host" and said.text == "0.0.0.0"):  # noqa: S104 - as derived
+            if name in _DERIVED_FLAGS or (name == "host" and said.text == self._listening()):
                 continue
             if is_secret(name):
                 message = f"--{name} is a secret and was not copied; the node's VLLM_API_KEY is used"
@@ -318,6 +331,11 @@ class _Sorter:
                 self.add(Kind.UNREAD, f"--{name}: `{said.unknown}` is only known where it runs", said.origin)
             key, value = self._flag(name, said)
             rank.args[key] = Sourced(value, said.origin)
+
+    def _listening(self) -> str:
+        """Return what a topology derives for --host."""
+        alone = self._is_nixl and self.rank.host.startswith("127.")
+        return self.rank.host if alone else "0.0.0.0"  # noqa: S104 - as derived
 
     def _flag(self, name: str, said: Said) -> tuple[str, Any]:
         if said.value is True:

@@ -272,12 +272,15 @@ class _Reader:
         return piece.host
 
     def _sourced(self, understood: Understood, ran: Ran) -> None:
-        if understood.name.endswith("set_env.sh") or understood.name.endswith("bashrc"):
-            said = Said(understood.name, ran.origin)
-            if understood.name.endswith("set_env.sh") and understood.name not in [old.text for old in self.setups]:
-                self.setups.append(said)
-        elif not any(piece.name.rsplit("/", 1)[-1] == understood.name.rsplit("/", 1)[-1] for piece in self.pieces):
-            self._unread(f"{understood.name} is sourced here; give that file too", ran.origin)
+        """Take a file that is sourced for one of `runtime.setup`, unless it is here or a login reads it anyway."""
+        name = understood.name
+        last = name.rsplit("/", 1)[-1]
+        if name.endswith("bashrc") or any(piece.name.rsplit("/", 1)[-1] == last for piece in self.pieces):
+            return
+        if not name.endswith("set_env.sh") and not name.startswith(("/", "~/")):
+            self._unread(f"{name} is sourced here; give that file too", ran.origin)
+        elif name not in [old.text for old in self.setups]:
+            self.setups.append(Said(name, ran.origin))
 
     def _nested(self, piece: _Piece, ran: Ran, understood: Understood, depth: int) -> None:
         """Follow the command line of `bash -c` or ssh."""
