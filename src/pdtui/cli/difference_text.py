@@ -90,7 +90,7 @@ def as_lines(found: Differences, *, same: str, head: str = "") -> list[str]:
                 "outdated, and they need no restart"
             )
     lines += _block("cluster", (change.words(limit=_LONG) for change in found.settings))
-    lines += _block("nodes", (line for node in found.nodes for line in _node(node)))
+    lines += _block("nodes", _nodes(found.nodes))
     bodies: dict[tuple[str, ...], list[str]] = {}
     for group in found.groups:
         bodies.setdefault(tuple(_group(group)), []).append(group.name)
@@ -110,17 +110,24 @@ def _block(head: str, body: Iterator[str] | map[str]) -> Iterator[str]:
         yield from (f"  {row}" for row in rows)
 
 
-def _node(node: NodeDifference) -> Iterator[str]:
-    if node.fate == "added":
-        yield f"{node.name} is new: {node.changes[0].new}"
-    elif node.fate == "unknown":
-        yield f"{node.name} is not known: {node.note}"
-    elif node.fate == "removed":
-        yield f"{node.name} is gone: {node.changes[0].old}"
-    else:
-        if node.fate == "renamed":
+def _nodes(nodes: Sequence[NodeDifference]) -> Iterator[str]:
+    """Yield what is not the same about servers, once for those that change alike."""
+    for node in nodes:
+        if node.fate == "added":
+            yield f"{node.name} is new: {node.changes[0].new}"
+        elif node.fate == "removed":
+            yield f"{node.name} is gone: {node.changes[0].old}"
+        elif node.fate == "unknown":
+            yield f"{node.name} is not known: {node.note}"
+        elif node.fate == "renamed":
             yield f"{node.name} was called {node.was}"
-        yield from (f"{node.name} {change.words()}" for change in node.changes)
+    alike: dict[str, list[str]] = {}
+    for node in nodes:
+        if node.fate in ("renamed", "changed"):
+            for change in node.changes:
+                alike.setdefault(change.words(limit=_LONG), []).append(node.name)
+    for words, names in alike.items():
+        yield f"{words}  ({', '.join(names)})"
 
 
 def _group(group: GroupDifference) -> Iterator[str]:

@@ -206,6 +206,7 @@ def _host(survey: Survey, commands: Sequence[ServeCommand], ssh: SshOptions) -> 
         ssh_port=ssh.port,
         ssh_jump=ssh.jump or "",
         ssh_sudo=ssh.sudo,
+        ssh_config=str(ssh.config.expanduser().absolute()) if ssh.config is not None else "",
     )
 
 

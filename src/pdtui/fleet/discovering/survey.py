@@ -275,8 +275,7 @@ class Surveyor:
         """Return the environment of an interactive login, and which set-up scripts belong to `roots`."""
         script = self._script("login", roots=roots)
         if setup:
-            lines = "".join(f". {double_quoted(path)}\n" for path in setup)
-            script = ("bash", "-c", f'{lines}exec "$0" "$@"', *script)
+            script = ("bash", "-c", f'{"".join(map(_sourced, setup))}exec "$0" "$@"', *script)
         said = await self._ask((*prefix, *_AS_LOGIN, *script), self._agent, LOGIN)
         if said is None:
             self._problems.append(f"{self._host}: a login shell there does not say what its environment is")
@@ -301,6 +300,12 @@ async def survey(
         return await Surveyor(host, agent, host_agent, clock=clock, containers=containers).run()
     except RemoteError as error:
         return Survey(host, unreachable=error.message)
+
+
+def _sourced(path: str) -> str:
+    """Return the line that sources a set-up script, below the root of its own that a simulated host has."""
+    word = double_quoted(path)
+    return f'if [ -r "$PDTUI_ROOT_VIEW"{word} ]; then . "$PDTUI_ROOT_VIEW"{word}; else . {word}; fi\n'
 
 
 # --- what was said, into values

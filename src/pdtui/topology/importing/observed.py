@@ -141,6 +141,8 @@ class Host:
     """What reached it besides; where it is as ~/.ssh/config has it, None, empty or False."""
     ssh_jump: str = ""
     ssh_sudo: bool = False
+    ssh_config: str = ""
+    """SSH client configuration that was used in place of ~/.ssh/config."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -230,6 +230,7 @@ def _ssh(host: Host | None) -> dict[str, Any]:
     if host is None:
         return {}
     said = {"user": host.ssh_user, "port": host.ssh_port, "jump": host.ssh_jump, "sudo": host.ssh_sudo or None}
+    said["config"] = host.ssh_config
     return {key: value for key, value in said.items() if value}
 
 
