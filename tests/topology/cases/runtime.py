@@ -78,7 +78,7 @@ CASES: tuple[Case, ...] = (
     ),
     Case(
         "V11",
-        ERROR,
+        WARNING,
         runtime(f"image: {IMAGE}"),
         "runtime.image",
         "needs the tag with -a3",

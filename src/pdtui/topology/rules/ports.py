@@ -243,8 +243,9 @@ def ephemeral(context: Context) -> Iterator[Problem]:
     ports = ranges(port for use in inside for port in range(use.first, use.last + 1))
     order = list(context.topology.groups)
     first = min(inside, key=lambda use: order.index(owner_of(use)) if owner_of(use) in order else len(order))
+    lie = f"port {ports} lies" if ports.isdecimal() else f"ports {ports} lie"
     message = (
-        f"ports {ports} lie in the kernel's ephemeral range {EPHEMERAL[0]}-{EPHEMERAL[1]}: a client may hold one "
+        f"{lie} in the kernel's ephemeral range {EPHEMERAL[0]}-{EPHEMERAL[1]}: a client may hold one "
         f"when a rank starts. On each node: sysctl -w net.ipv4.ip_local_reserved_ports={ports.replace(' ', '')}"
     )
     yield warning("R16", message, path_of(first))

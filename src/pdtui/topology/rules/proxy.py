@@ -109,24 +109,20 @@ def developer_endpoints(context: Context) -> Iterator[Problem]:
 
 @rule("X8")
 def keys_of_ranks(context: Context) -> Iterator[Problem]:
-    """A request with one API key is taken by both roles, and by the warm-up after a start (X8)."""
-    topology = context.topology
-    first: tuple[Group, object] | None = None
-    for group in topology.groups.values():
-        key = group.args.get(API_KEY_FLAG, group.env.get(API_KEY_VARIABLE))
-        if first is None:
-            first = group, key
-        elif key != first[1]:
-            lacking, named = (first[0], group) if first[1] is None else (group, first[0])
+    """A request with one API key is taken by both roles (X8)."""
+    first, *others = context.topology.groups.values()
+    key = _api_key(first)
+    for group in others:
+        if (own := _api_key(group)) != key:
+            lacking, named = (first, group) if key is None else (group, first)
+            other = "no" if None in (key, own) else "another"
             message = (
-                f"{lacking.name} has another API key than {named.name}, or none; a request carries one for both"
+                f"{lacking.name} has {other} API key, {named.name} has one; a request carries one for both: "
+                "write it once, in `defaults`"
             )
-            yield warning("X8", f"{message}: write it once, in `defaults`", ("groups", group.name), on_key=True)
+            yield warning("X8", message, ("groups", group.name), on_key=True)
             return
-    if first is not None and first[1] is not None and topology.start.warm_up:
-        kind, name = ("args", API_KEY_FLAG) if API_KEY_FLAG in first[0].args else ("env", API_KEY_VARIABLE)
-        message = (
-            "ranks refuse requests without their API key, also the one that warms them up after a start, and are "
-            "shown as unhealthy; write start: {warm_up: false}"
-        )
-        yield warning("X8", message, context.where(first[0], kind, name), on_key=True)
+
+
+def _api_key(group: Group) -> object:
+    return group.args.get(API_KEY_FLAG, group.env.get(API_KEY_VARIABLE))

@@ -8,7 +8,7 @@ from pathlib import PurePosixPath
 
 from pdtui.topology.findings import Path, Problem
 from pdtui.topology.model import Platform
-from pdtui.topology.rules.registry import Context, error, npu_rule, ranges, rule
+from pdtui.topology.rules.registry import Context, error, npu_rule, ranges, rule, warning
 from pdtui.topology.versions import Release, cann_of, release_of
 
 SUFFIXES: Mapping[str, Platform | None] = {"a3": "a3", "950dt": "a5", "310p": None}
@@ -39,12 +39,12 @@ def image(context: Context) -> Iterator[Problem]:
     path = ("runtime", "image")
     repository, _, tag = name.rpartition("/")[2].partition("@")[0].partition(":")
     marks = [part for part in tag.lower().split("-")[1:] if part in SUFFIXES]
-    wanted = f"a {platform.upper()} server needs the tag {'with' if _TAG_SUFFIX[platform] else 'without'}"
+    wanted = f"platform {platform} needs the tag {'with' if _TAG_SUFFIX[platform] else 'without'}"
     suffix = _TAG_SUFFIX[platform] or f"-{(marks or ['a3'])[0]}"
     if any(SUFFIXES[mark] != platform for mark in marks):
         yield error("V11", f"{name} is built for other NPUs; {wanted} {suffix}", path)
     elif _TAG_SUFFIX[platform] and repository == "vllm-ascend" and _PLAIN_TAG.fullmatch(tag):
-        yield error("V11", f"{name} is built for A2; {wanted} {suffix}", path)
+        yield warning("V11", f"{name} is called as one that is built for A2; {wanted} {suffix}", path)
     version = _TAG_VERSION.match(tag) if repository == "vllm-ascend" else None
     said = release_of(topology.vllm_ascend)
     if version is not None and said is not None and release_of(version[1]) != said:

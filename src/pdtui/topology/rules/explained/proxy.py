@@ -88,10 +88,10 @@ RULES: Mapping[str, Explanation] = table(
         ),
         Explanation(
             "X8",
-            "A request with one API key is taken by both roles, and by the warm-up",
-            "A request carries one key to prefill and to decode: a rank with another one answers 401. The "
-            "completion that pdtui sends a rank after its start carries none.",
-            "Write the key once, in `defaults`, and `start: {warm_up: false}`.",
+            "A request with one API key is taken by both roles",
+            "A request carries one key to prefill and to decode: a rank with another one answers 401, and one "
+            "without lets everybody in.",
+            "Write the key once, in `defaults`.",
             "vllm/entrypoints/openai: --api-key, VLLM_API_KEY",
             (Severity.WARNING,),
         ),

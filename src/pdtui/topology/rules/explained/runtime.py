@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from pdtui.topology.findings import Severity
 from pdtui.topology.rules.explained.explanation import Explanation, table
 
 RULES: Mapping[str, Explanation] = table(
@@ -32,6 +33,7 @@ RULES: Mapping[str, Explanation] = table(
             "other ports than those that are planned.",
             "Take the image of the same version with the platform's suffix: none for A2, -a3, -950dt for A5.",
             "vLLM-Ascend: installation.md, images",
+            (Severity.ERROR, Severity.WARNING),
         ),
     )
 )
