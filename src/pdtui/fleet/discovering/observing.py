@@ -231,15 +231,16 @@ def _is_reachable(address: str) -> bool:
 
 
 def _version(surveys: Sequence[Survey], notes: list[Note]) -> Said | None:
-    """Return the version of vllm-ascend; hosts that have another one are told."""
-    found = [(one.host, version) for one in surveys if (version := one.versions.get("vllm-ascend"))]
+    """Return the version of vllm-ascend, without NPUs of vLLM; hosts that have another one are told."""
+    package = "vllm" if platform_of(surveys) == "cpu" else "vllm-ascend"
+    found = [(one.host, text.partition("+")[0]) for one in surveys if (text := one.versions.get(package))]
     if not found:
         return None
     (most, _), *others = Counter(version for _, version in found).most_common()
     host = next(host for host, version in found if version == most)
     if others:
         each = ", ".join(f"{version} on {host}" for host, version in found)
-        words = f"vllm-ascend is not the same on all hosts: {each}"
+        words = f"{package} is not the same on all hosts: {each}"
         notes.append(note(Kind.CONTRADICTION, words, *(Origin(host) for host, _ in found)))
     return Said(most, Origin(host))
 
