@@ -99,7 +99,10 @@ CASES = [
     Case("F08", ERROR, (("nodes: [n1]", "nodes: [n9]"),), "groups.p.nodes.0", "`nodes` has n1, n2, n3"),
     Case("F08", ERROR, (("node: n1", "node: p"),), "proxy.node", "no node p"),
     Case("F08", ERROR, (group_d("ranks: {n2: 4, n1: 4}"),), "groups.d.ranks.n1", "its nodes are n2, n3"),
-    Case("F09", ERROR, (("MooncakeConnectorV1", "MultiConnector"),), "kv.connector", "not yet supported"),
+    Case("K10", ERROR, (("MooncakeConnectorV1", "MultiConnector"),), "kv.connector", "follows from `stores`"),
+    Case("K10", ERROR, (("MooncakeConnectorV1", "UCMConnector"),), "kv.connector", "under `stores`"),
+    Case("K10", ERROR, extra("stores: {MooncakeLayerwiseConnector: {}}"), "kv.stores.MooncakeLayerwiseConnector", "as `connector`"),
+    Case("K10", ERROR, extra("stores: {PoolConnector: {}}"), "kv.stores.PoolConnector", "no store PoolConnector"),
     Case("F09", ERROR, (("port: 1999", "port: 1999, api_key: {from_env: K}"),), "proxy.api_key", "not yet"),
     Case("F09", INFO, (("port: 1999", "port: 1999, kind: external"),), "proxy.kind", "not yet supported"),
     Case(

@@ -148,7 +148,7 @@ def _some(plan: Plan) -> str:
 
 def _text(topology: Topology, plan: Plan, *, commands: bool) -> list[str]:
     lines = [
-        f"{topology.name}: {topology.connector} ({topology.flow.value}), {topology.engine}",
+        f"{topology.name}: {topology.transfer} ({topology.flow.value}), {topology.engine}",
         "",
         *columns(
             ("RANK", "ROLE", "NODE", "HOST", *(("NPUS",) if topology.has_npus else ()), "API", "KV"),

@@ -25,16 +25,31 @@ FLOWS: Mapping[str, model.Flow] = {
 CPU_CONNECTORS = frozenset({"NixlConnector"})
 """The connectors of vLLM itself: those of a platform without NPUs, and of no other."""
 
-LATER_CONNECTORS = frozenset({"MultiConnector", "AscendStoreConnector", "UCMConnector", "SfaRemoteD2HConnector"})
-"""Connectors that exist and that pdtui does not plan yet."""
+MULTI = "MultiConnector"
+"""What a rank runs that has stores; it is derived."""
 
-_SUPPORTED = ", ".join(sorted(set(FLOWS) - LATER_CONNECTORS))
+ASCEND_STORE = "AscendStoreConnector"
+SFA_REMOTE = "SfaRemoteD2HConnector"
+
+STORES = frozenset(
+    {
+        ASCEND_STORE,
+        "UCMConnector",
+        "OffloadingConnector",
+        "SimpleCPUOffloadConnector",
+        "RecomputeCPUOffloadConnector",
+        "LMCacheAscendConnector",
+    }
+)
+"""Connectors that keep KV and do not carry it across the roles (vllm_ascend/distributed/kv_transfer)."""
+
+_SUPPORTED = ", ".join(sorted(FLOWS))
+_STORES = ", ".join(sorted(STORES))
 
 GONE_CONNECTORS: Mapping[str, str] = {
     "MooncakeConnector": "it is registered as MooncakeConnectorV1",
     "MooncakeConnectorStoreV1": "its name is AscendStoreConnector now",
     "LLMDataDistCMgrConnector": "it was removed after vllm-ascend 0.11; use MooncakeConnectorV1",
-    "LMCacheAscendConnector": "it was removed after vllm-ascend 0.23",
 }
 
 
@@ -101,6 +116,8 @@ class _Builder:
             yield self._unknown_node(("proxy", "node"), file.proxy.node)
         for kv_path, kv in self._kv_parts():
             yield from _check_connector((*kv_path, "connector"), kv.connector)
+            for name in kv.stores:
+                yield from _check_store((*kv_path, "stores", name), name)
         if file.kv.connector is None:
             known = "NixlConnector" if file.platform == "cpu" else "MooncakeConnectorV1 (pull) or another"
             yield _error("F05", f"`connector` is missing in `kv`: {known}", ("kv",))
@@ -238,6 +255,8 @@ class _Builder:
             kv_config=merge([kv.config for kv in kvs]),
             kv_extra=merge([kv.extra for kv in kvs]),
             connector=next((kv.connector for kv in reversed(kvs) if kv.connector), ""),
+            stores=_stores(kvs),
+            pp_layer_partition=part.pp_layer_partition or "",
             dp_address="" if apart else part.dp_address or nodes[first].address,
         )
 
@@ -264,11 +283,43 @@ def _error(rule: str, message: str, path: Path, *, on_key: bool = False) -> Prob
     return Problem(rule, Severity.ERROR, message, path, on_key)
 
 
+def _stores(levels: Sequence[KvPart]) -> tuple[model.Store, ...]:
+    """Return the stores of a group: each merged key by key, as everything else; null leaves one out."""
+    merged: dict[str, model.Store] = {}
+    for level in levels:
+        for name, part in level.stores.items():
+            if part is None:
+                merged.pop(name, None)
+                continue
+            below = merged.get(name, model.Store(name))
+            extra, config = merge([below.extra, part.extra]), merge([below.config, part.config])
+            merged[name] = model.Store(name, extra, config)
+    return tuple(merged.values())
+
+
 def _check_connector(path: Path, name: str | None) -> Iterator[Problem]:
-    if name is None or (name in FLOWS and name not in LATER_CONNECTORS):
+    if name is None or name in FLOWS:
         return
-    if name in LATER_CONNECTORS:
-        yield _error("F09", f"{name} is not yet supported; use {_SUPPORTED}", path)
+    if name == MULTI:
+        message = (
+            f"{name} follows from `stores`: write the connector that carries KV from prefill to decode here, and "
+            f"the others under `stores`, such as `stores: {{{ASCEND_STORE}: {{}}}}`"
+        )
+    elif name in STORES:
+        message = (
+            f"{name} keeps KV and does not carry it from prefill to decode: write it under `stores`, and the one "
+            "that carries it here, such as MooncakeConnectorV1"
+        )
     else:
-        reason = GONE_CONNECTORS.get(name, f"known are {_SUPPORTED}")
-        yield _error("K10", f"no connector {name}: {reason}", path)
+        message = f"no connector {name}: {GONE_CONNECTORS.get(name, f'known are {_SUPPORTED}')}"
+    yield _error("K10", message, path)
+
+
+def _check_store(path: Path, name: str) -> Iterator[Problem]:
+    if name in STORES:
+        return
+    if name in FLOWS:
+        message = f"{name} carries KV from prefill to decode: write it as `connector`, not under `stores`"
+    else:
+        message = f"no store {name}: {GONE_CONNECTORS.get(name, f'known are {_STORES}')}"
+    yield _error("K10", message, path, on_key=True)

@@ -142,6 +142,17 @@ class Workload:
 
 
 @dataclass(frozen=True, slots=True)
+class Store:
+    """A connector beside the one that carries KV across the roles: a KV pool, or memory of the host."""
+
+    connector: str
+    extra: Mapping[str, Any] = field(default_factory=dict)
+    """Keys that the file adds to its `kv_connector_extra_config`."""
+    config: Mapping[str, Any] = field(default_factory=dict)
+    """Keys that the file adds to its entry in MultiConnector's list."""
+
+
+@dataclass(frozen=True, slots=True)
 class Group:
     """One DP group: the ranks that share `--data-parallel-size`, address and RPC port."""
 
@@ -168,9 +179,18 @@ class Group:
     kv_extra: Mapping[str, Any]
     """Keys that the file adds to `kv_connector_extra_config`."""
     connector: str = ""
-    """The group's KV connector."""
+    """The connector that carries the group's KV across the roles; MultiConnector's first child if it has stores."""
+    stores: tuple[Store, ...] = ()
+    """Further connectors, in order; with any, the ranks run MultiConnector."""
+    pp_layer_partition: str = ""
+    """Layers of each pipeline stage, such as `31,30`; empty: vLLM spreads them itself."""
     dp_address: str = ""
     """Address of the node of rank 0, unless the file overrides it; empty where nobody meets."""
+
+    @property
+    def transfer(self) -> str:
+        """All its connectors as text: `MooncakeConnectorV1 + AscendStoreConnector`."""
+        return " + ".join((self.connector, *(store.connector for store in self.stores)))
 
     @property
     def pcp_size(self) -> int:
@@ -216,6 +236,11 @@ class Topology:
         return self.npus_per_node > 0
 
     @property
+    def transfer(self) -> str:
+        """The connectors that its groups use, as text."""
+        return ", ".join(dict.fromkeys(group.transfer for group in self.groups.values()))
+
+    @property
     def engine(self) -> str:
         """What serves, with its version: `vllm-ascend 0.22.1rc1` or `vllm 0.32.0`."""
         return f"vllm-ascend {self.vllm_ascend}" if self.has_npus else f"vllm {self.vllm}"
@@ -231,6 +256,11 @@ class Topology:
         vLLM refuses `--data-parallel-rank` for a dense model, and with a `--data-parallel-size` of 1.
         """
         return self.model.kind == "dense" or group.dp_size == 1
+
+    def pipeline(self) -> Group | None:
+        """Return the first prefill group that has a pipeline; decode has none."""
+        groups = self.groups.values()
+        return next((group for group in groups if group.role is Role.PREFILL and group.pp_size > 1), None)
 
     def roles_of(self, node: str) -> tuple[Role, ...]:
         """Return the roles that a node serves, each once, in the order of the groups."""

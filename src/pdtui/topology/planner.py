@@ -8,7 +8,8 @@ import json
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from pdtui.topology.model import Group, Node, Role, Topology
+from pdtui.topology.build import ASCEND_STORE, MULTI, SFA_REMOTE
+from pdtui.topology.model import Group, Node, Role, Store, Topology
 from pdtui.topology.plan import Plan, RankPlan
 from pdtui.topology.ports import NIXL_SIDE_CHANNEL, kv_ports, port_map, side_channel_base
 from pdtui.topology.reference import reference
@@ -145,23 +146,68 @@ def kv_transfer_config(topology: Topology, group: Group, kv_port: int) -> dict[s
         config = {"kv_connector": group.connector, "kv_role": KV_ROLES[group.role], "kv_buffer_device": "cpu"}
         extra_keys = {"kv_connector_extra_config": dict(group.kv_extra)} if group.kv_extra else {}
         return {**config, **extra_keys, **group.kv_config}
-    extra = {role.value: sizes for role in Role if (sizes := _sizes(topology, group, role)) is not None}
-    return {
+    role = group.kv_config.get("kv_role", KV_ROLES[group.role])
+    transfer = {
         "kv_connector": group.connector,
-        "kv_role": KV_ROLES[group.role],
+        "kv_role": role,
         "kv_port": str(kv_port),
-        "kv_connector_extra_config": {**extra, **group.kv_extra},
-        **group.kv_config,
+        "kv_connector_extra_config": {**_transfer_extra(topology, group), **group.kv_extra},
+    }
+    if not group.stores:
+        return {**transfer, **group.kv_config}
+    # Each child has a role and, if it binds one, a port of its own; everything else is read at the top only.
+    top = {key: value for key, value in group.kv_config.items() if key not in transfer}
+    children = [transfer, *(_child(topology, store, role, kv_port) for store in group.stores)]
+    return {
+        "kv_connector": MULTI,
+        "kv_role": role,
+        **top,
+        "kv_connector_extra_config": {"connectors": children},
     }
 
 
-def _sizes(topology: Topology, own: Group, role: Role) -> dict[str, int] | None:
+def _transfer_extra(topology: Topology, group: Group) -> dict[str, Any]:
+    sizes = {role.value: sizes for role in Role if (sizes := _sizes(topology, group, role)) is not None}
+    return {**sizes, "transfer_backend": "memfabric"} if group.connector == SFA_REMOTE else sizes
+
+
+def _sizes(topology: Topology, own: Group, role: Role) -> dict[str, Any] | None:
     others = (group for group in topology.groups.values() if group.role is role)
     group = own if own.role is role else next(others, None)
     if group is None:
         return None
-    sizes = {"dp_size": 1 if topology.model.kind == "dense" else group.dp_size, "tp_size": group.tp_size}
-    return sizes | ({"pp_size": group.pp_size} if group.pp_size > 1 else {})
+    sizes: dict[str, Any] = {
+        "dp_size": 1 if topology.model.kind == "dense" else group.dp_size,
+        "tp_size": group.tp_size,
+    }
+    if group.pp_size > 1:
+        sizes["pp_size"] = group.pp_size
+        if group.pp_layer_partition:
+            sizes["pp_layer_partition"] = group.pp_layer_partition
+    return sizes
+
+
+def _child(topology: Topology, store: Store, role: str, kv_port: int) -> dict[str, Any]:
+    """Return a store's entry in MultiConnector's list."""
+    extra = {**_store_extra(topology, store, kv_port), **store.extra}
+    config = {"kv_connector": store.connector, "kv_role": role}
+    return {**config, **({"kv_connector_extra_config": extra} if extra else {}), **store.config}
+
+
+def _store_extra(topology: Topology, store: Store, kv_port: int) -> dict[str, Any]:
+    """Return what AscendStoreConnector must be told.
+
+    `lookup_rpc_port` binds no port: it names a socket file of the host, to which the data parallel rank is added.
+    A rank's KV port is its group's own there, and an independent instance's own.
+    """
+    if store.connector != ASCEND_STORE:
+        return {}
+    extra: dict[str, Any] = {} if "mooncake_rpc_port" in store.extra else {"lookup_rpc_port": str(kv_port)}
+    if (pipeline := topology.pipeline()) is not None:
+        extra["prefill_pp_size"] = pipeline.pp_size
+        if pipeline.pp_layer_partition:
+            extra["prefill_pp_layer_partition"] = pipeline.pp_layer_partition
+    return extra
 
 
 def flag_words(args: Mapping[str, Any]) -> tuple[str, ...]:
@@ -219,6 +265,8 @@ def derived_env(
         "HCCL_SOCKET_IFNAME": node.nic,
         "VLLM_HOST_IP": node.address,
         "ASCEND_RT_VISIBLE_DEVICES": ",".join(map(str, devices)),
+        **({"VLLM_PP_LAYER_PARTITION": group.pp_layer_partition} if group.pp_layer_partition else {}),
+        **({"PYTHONHASHSEED": "0"} if group.stores else {}),
     }
 
 

@@ -37,6 +37,8 @@ def kv_ports(
     """
     if connector == "MooncakeLayerwiseConnector":
         return _block(kv_port + dp_rank * pcp * tp, pcp * tp)
+    if connector == "SfaRemoteD2HConnector":
+        return _block(kv_port + dp_rank * tp, tp)
     if release < (0, 11, 0):
         return _block(kv_port + local_rank * tp, tp)
     if release < (0, 13, 0):

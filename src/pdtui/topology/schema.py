@@ -58,6 +58,15 @@ def _group_devices(value: Any) -> tuple[int, ...] | dict[str, tuple[int, ...]]:
     return _devices(value)
 
 
+def _layers(value: Any) -> str:
+    """Read the layers of each stage: `31,30` or `[31, 30]`."""
+    parts = value if isinstance(value, list) else str(_as_written(value)).split(",")
+    texts = [str(part).strip() for part in parts]
+    if not all(text.isdecimal() and len(text) < 5 and int(text) for text in texts):
+        raise PydanticCustomError("layers", "must be the number of layers of each stage, such as 31,30")
+    return ",".join(texts)
+
+
 _UNITS = {"ms": 0.001, "s": 1.0, "min": 60.0, "h": 3600.0}
 
 
@@ -104,6 +113,13 @@ _DEVICES_SCHEMA: dict[str, Any] = {
         {"type": "array", "items": {"type": ["integer", "string"]}},
     ]
 }
+_LAYERS_SCHEMA: dict[str, Any] = {
+    "anyOf": [
+        {"type": "string", "pattern": "^ *[0-9]{1,4} *(, *[0-9]{1,4} *)*$"},
+        {"type": "integer", "minimum": 1},
+        {"type": "array", "items": {"type": "integer", "minimum": 1}, "minItems": 1},
+    ]
+}
 _GROUP_DEVICES_SCHEMA: dict[str, Any] = {
     "anyOf": [*_DEVICES_SCHEMA["anyOf"], {"type": "object", "additionalProperties": _DEVICES_SCHEMA}]
 }
@@ -116,6 +132,7 @@ Size = Annotated[int, Field(ge=1, le=4096)]
 EnvValue = Annotated[Any, PlainValidator(_env_value), WithJsonSchema(_ENV_SCHEMA)]
 Secret = Annotated[dict[str, str], PlainValidator(_secret), WithJsonSchema(_SECRET_SCHEMA)]
 GroupDevices = Annotated[Any, PlainValidator(_group_devices), WithJsonSchema(_GROUP_DEVICES_SCHEMA)]
+Layers = Annotated[Any, PlainValidator(_layers), WithJsonSchema(_LAYERS_SCHEMA)]
 
 
 class Part(BaseModel):
@@ -198,15 +215,39 @@ class ModelPart(Part):
     )
 
 
+class StorePart(Part):
+    """A connector beside the one that carries KV: a KV pool, or memory of the host."""
+
+    extra: dict[str, Any] = Field(
+        default_factory=dict,
+        description="Keys of its kv_connector_extra_config, such as backend; lookup_rpc_port is derived.",
+    )
+    config: dict[str, Any] = Field(
+        default_factory=dict, description="Keys of its entry in MultiConnector's list; kv_role is derived."
+    )
+
+
 class KvPart(Part):
     """The KV transfer between prefill and decode."""
 
     connector: Text | None = Field(
         default=None,
-        description="MooncakeConnectorV1 (pull) or MooncakeLayerwiseConnector (layerwise); NixlConnector on cpu.",
+        description="The connector that carries KV from prefill to decode: MooncakeConnectorV1 or "
+        "MooncakeHybridConnector (pull), MooncakeLayerwiseConnector or SfaRemoteD2HConnector (layerwise); "
+        "NixlConnector on cpu.",
     )
-    config: dict[str, Any] = Field(default_factory=dict, description="Keys to add to --kv-transfer-config.")
-    extra: dict[str, Any] = Field(default_factory=dict, description="Keys to add to kv_connector_extra_config.")
+    stores: dict[str, StorePart | None] = Field(
+        default_factory=dict,
+        description="KV pools and other connectors beside it, by name, such as {AscendStoreConnector: {extra: "
+        "{backend: memcache}}}: ranks then run MultiConnector with all of them; null leaves an inherited one out.",
+    )
+    config: dict[str, Any] = Field(
+        default_factory=dict, description="Keys to add to --kv-transfer-config, at its top level."
+    )
+    extra: dict[str, Any] = Field(
+        default_factory=dict,
+        description="Keys to add to kv_connector_extra_config of the connector that carries KV.",
+    )
 
 
 class NodePart(Part):
@@ -254,6 +295,9 @@ class GroupPart(RankPart):
     dp_size: Size = Field(description="Ranks of the group.")
     tp_size: Size = Field(default=1, description="Tensor parallel size.")
     pp_size: Size = Field(default=1, description="Pipeline parallel size; prefill only.")
+    pp_layer_partition: Layers | None = Field(
+        default=None, description="Layers of each pipeline stage, such as 31,30; without it vLLM spreads them."
+    )
     api_port: Port = Field(description="HTTP port of the first rank on each node; the others count up.")
     rpc_port: Port | None = Field(
         default=None, description="Where the group meets, on the node of rank 0. MoE of several ranks only."

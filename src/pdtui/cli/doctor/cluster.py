@@ -30,7 +30,7 @@ def file_section(file: Path, loaded: Loaded, digest: str) -> Section:
     items = [ok("path", str(file.absolute())), ok("sha256", digest)]
     if topology is not None:
         nodes = counted(len(topology.nodes), "node")
-        what = f"{topology.platform}, {topology.engine}, {topology.connector}, {nodes}"
+        what = f"{topology.platform}, {topology.engine}, {topology.transfer}, {nodes}"
         items.append(ok("cluster", f"{topology.name}: {what}"))
     remedy = f"pdtui check {file} lists all"
     if loaded.errors:

@@ -73,12 +73,17 @@ def _reference(where: Path, value: Mapping[str, str]) -> Iterator[Problem]:
         yield error("F06", message, where)
 
 
+OF_GROUP = frozenset({"PYTHONHASHSEED", "VLLM_PP_LAYER_PARTITION"})
+"""Derived variables that do not follow from the node."""
+
+
 @rule("F11", "R53", "R56", "T4")
 def derived(context: Context) -> Iterator[Problem]:
     """Variables that follow from the node are not contradicted (R53, R56, T4)."""
     topology = context.topology
     for group in topology.groups.values():
-        for key in next((env for _, env in _derived(topology, group)), {}).keys() & group.env.keys():
+        first = next((env for _, env in _derived(topology, group)), {})
+        for key in (first.keys() - OF_GROUP) & group.env.keys():
             said, where = group.env[key], context.where(group, "env", key)
             if key.startswith(SIDE_CHANNEL) and (not isinstance(said, str) or "$" in said):
                 known = f"without {key}" if said is None else f"with {key} from the node's environment"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from itertools import pairwise
 
-from pdtui.topology.build import CPU_CONNECTORS, FLOWS, LATER_CONNECTORS
+from pdtui.topology.build import CPU_CONNECTORS, FLOWS
 from pdtui.topology.findings import Path, Problem
 from pdtui.topology.model import Group, Role, Topology
 from pdtui.topology.planner import KV_ROLES
@@ -16,6 +16,7 @@ SINCE: Mapping[str, Release] = {
     "MooncakeConnectorV1": (0, 10, 2),
     "MooncakeLayerwiseConnector": (0, 11, 0),
     "MooncakeHybridConnector": (0, 20, 2),
+    "SfaRemoteD2HConnector": (0, 26, 0),
 }
 """Connector -> the first vllm-ascend that has it."""
 
@@ -64,7 +65,7 @@ def connectors(context: Context) -> Iterator[Problem]:
 
 
 def _elsewhere(topology: Topology, connector: str) -> str:
-    here = sorted(set(FLOWS) - LATER_CONNECTORS - CPU_CONNECTORS if topology.has_npus else CPU_CONNECTORS)
+    here = sorted(set(FLOWS) - CPU_CONNECTORS if topology.has_npus else CPU_CONNECTORS)
     place = "vLLM itself, on platform cpu" if topology.has_npus else "vLLM-Ascend, on platforms with NPUs"
     return (
         f"{connector} is a connector of {place}; platform {topology.platform} needs {' or '.join(here)}, "
