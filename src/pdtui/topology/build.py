@@ -116,8 +116,7 @@ class _Builder:
             yield self._unknown_node(("proxy", "node"), file.proxy.node)
         for kv_path, kv in self._kv_parts():
             yield from _check_connector((*kv_path, "connector"), kv.connector)
-            for name in kv.stores:
-                yield from _check_store((*kv_path, "stores", name), name)
+            yield from self._check_stores((*kv_path, "stores"), kv)
         if file.kv.connector is None:
             known = "NixlConnector" if file.platform == "cpu" else "MooncakeConnectorV1 (pull) or another"
             yield _error("F05", f"`connector` is missing in `kv`: {known}", ("kv",))
@@ -132,6 +131,18 @@ class _Builder:
         for name, group in self.file.groups.items():
             if group.kv:
                 yield ("groups", name, "kv"), group.kv
+
+    def _check_stores(self, path: Path, kv: KvPart) -> Iterator[Problem]:
+        above: set[str] = set()
+        if path[0] != "kv":
+            above.update(self.file.kv.stores)
+        if path[0] == "groups" and (role := getattr(self.file.roles, self.file.groups[str(path[1])].role).kv):
+            above.update(role.stores)
+        for name, part in kv.stores.items():
+            yield from _check_store((*path, name), name)
+            if part is None and name not in above:
+                message = f"null leaves out an inherited store, and there is no {name} to leave out; write {{}}"
+                yield _error("F06", f"{message} for one with its defaults", (*path, name), on_key=True)
 
     def _check_node(self, name: str, node: NodePart) -> Iterator[Problem]:
         path = ("nodes", name)

@@ -146,11 +146,19 @@ def _is_by_position(change: Change, groups: Iterable[Group]) -> bool:
     root, _, rest = change.name.partition(".")
     if root == _KV and rest:
         key = rest.rpartition(".")[2]
-        return key in _POSITION_KEYS and not any(key in group.kv_config for group in groups)
+        return key in _POSITION_KEYS and not any(key in said for group in groups for said in _kv_said(group))
     said = {f"--{name}" for group in groups for name in group.args} | {
         key for group in groups for key in group.env
     }
     return change.name in _BY_POSITION and change.name not in said
+
+
+def _kv_said(group: Group) -> Iterator[Mapping[str, Any]]:
+    """Yield what the file itself says of a group's KV transfer."""
+    yield group.kv_config
+    for store in group.stores:
+        yield store.extra
+        yield store.config
 
 
 def spans(numbers: Iterable[int]) -> str:

@@ -179,7 +179,7 @@ class Group:
     kv_extra: Mapping[str, Any]
     """Keys that the file adds to `kv_connector_extra_config`."""
     connector: str = ""
-    """The connector that carries the group's KV across the roles; MultiConnector's first child if it has stores."""
+    """The connector that carries the group's KV across the roles; with stores MultiConnector's first child."""
     stores: tuple[Store, ...] = ()
     """Further connectors, in order; with any, the ranks run MultiConnector."""
     pp_layer_partition: str = ""

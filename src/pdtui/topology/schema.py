@@ -62,7 +62,7 @@ def _layers(value: Any) -> str:
     """Read the layers of each stage: `31,30` or `[31, 30]`."""
     parts = value if isinstance(value, list) else str(_as_written(value)).split(",")
     texts = [str(part).strip() for part in parts]
-    if not all(text.isdecimal() and len(text) < 5 and int(text) for text in texts):
+    if not texts or not all(text.isdecimal() and len(text) < 5 and int(text) for text in texts):
         raise PydanticCustomError("layers", "must be the number of layers of each stage, such as 31,30")
     return ",".join(texts)
 
