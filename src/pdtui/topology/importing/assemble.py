@@ -8,8 +8,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from pdtui.topology.build import CPU_CONNECTORS, GONE_CONNECTORS
 from pdtui.topology.findings import Severity
-from pdtui.topology.importing import compared, draft, levels
+from pdtui.topology.importing import compared, draft, levels, verify
 from pdtui.topology.importing.groups import Formed, form, model_kind
 from pdtui.topology.importing.observed import ContainerCommand, Observed, ProxyCommand, Said, Wanted
 from pdtui.topology.importing.places import (
@@ -33,8 +34,14 @@ from pdtui.topology.yaml_tree import parse
 VLLM_RPC_PORT = 29550
 """vLLM's own --data-parallel-rpc-port."""
 
-KV_PORT = 36000
-"""First KV port of groups whose scripts name none, a hundred apart."""
+KV_PORT = 30000
+"""First KV port of groups whose scripts name none, a hundred apart: between the transfer engine and clients."""
+
+_RENAMED = {
+    "MooncakeConnector": "MooncakeConnectorV1",
+    "LLMDataDistCMgrConnector": "MooncakeConnectorV1",
+}
+"""Connectors that are gone -> what does the same today."""
 
 
 def assemble(seen: Observed, wanted: Wanted | None = None, notes: Sequence[Note] = ()) -> Draft:
@@ -53,12 +60,13 @@ class _Assembly:
         self.wanted = wanted
         self.notes = notes
         self.asked: list[tuple[tuple[str | int, ...], str]] = []
-        """What the user must write: path in the file, and what belongs there."""
+        """What the user must write: path in the file, and why; the same words are told once."""
         self.proxies = list(seen.proxies)
         self.ranks: list[Rank] = []
         self.places: dict[str, Place] = {}
         self.groups: list[Formed] = []
         self.kind = "moe"
+        self._cpu = False
 
     def draft(self) -> Draft:
         self._sort()
@@ -67,10 +75,13 @@ class _Assembly:
         text = self._text()
         loaded = load_bytes(text.encode(), Path(self._file_name()))
         document, _ = parse(text.encode(), "")
-        for path, message in self.asked:
-            line = document.mark(path).line
-            where = ".".join(map(str, path))
-            found = note(Kind.ASKED, f"{message}: write it yourself, line {line} of the draft", path=where)
+        if loaded.topology is not None:
+            self.notes += verify.differences(loaded.topology, self.groups, self.notes)
+        for message in dict.fromkeys(message for _, message in self.asked):
+            paths = [path for path, words in self.asked if words == message]
+            lines = sorted({document.mark(path).line for path in paths})
+            where = f"line{'s' * (len(lines) > 1)} {_spans(lines)} of the draft"
+            found = note(Kind.ASKED, f"{message}: write it yourself, {where}", path=".".join(map(str, paths[0])))
             self.notes.append(found)
         return Draft(text, merged(self.notes), loaded.findings)
 
@@ -96,10 +107,9 @@ class _Assembly:
             if not name:
                 self.asked.append(((*path, "host"), "nothing says on which host this runs"))
             elif place.address == UNKNOWN_ADDRESS and name != UNKNOWN_ADDRESS:
-                self.asked.append(((*path, "address"), f"nothing says which address of {name} the cluster uses"))
+                self.asked.append(((*path, "address"), "nothing says which address of the host the cluster uses"))
             if not place.nic or is_placeholder(place.nic):
-                who = place.address if name else "this host"
-                self.asked.append(((*path, "nic"), f"nothing says which interface has the address {who}"))
+                self.asked.append(((*path, "nic"), "nothing says which interface owns the node's address (nic)"))
 
     def _group(self) -> None:
         self.kind = model_kind(self.ranks)
@@ -119,10 +129,10 @@ class _Assembly:
             self._served(group, mine)
             own[group.name] = mine
         sorted_out = levels.sort_out(self.groups, own)
-        head = {"pdtui": 1, "name": self._name(), "platform": self._platform()}
-        head["vllm_ascend"] = self._version()
-        if head["platform"] == "cpu":
-            head["vllm"] = head.pop("vllm_ascend")
+        platform = self._platform()
+        self._cpu = platform == "cpu"
+        head = {"pdtui": 1, "name": self._name(), "platform": platform}
+        head["vllm" if self._cpu else "vllm_ascend"] = self._version()
         ssh, ssh_own = ssh_part(self.places)
         nodes = {place.name: place.entry() for place in self.places.values()}
         for name, differs in ssh_own.items():
@@ -184,10 +194,21 @@ class _Assembly:
             if (numbers := [int(m[1]) for d in container.devices if (m := re.search(r"davinci(\d{1,3})$", d))])
         ]
         most = max([*counts, *used, *each, *davinci, 0])
+        if self._is_cpu():
+            message = "platform cpu: NixlConnector and no NPUs; --platform says otherwise"
+            self.notes.append(note(Kind.ASSUMPTION, message, self.ranks[0].origin, path="platform"))
+            return "cpu"
         platform = "a3" if most > NPUS_PER_NODE["a2"] else "a2"
-        message = f"platform {platform}: {most} NPUs are used on a host; --platform says otherwise"
+        count = f"{most} NPUs are used on a host" if most > 1 else "nothing says how many NPUs a host has"
+        message = f"platform {platform}: {count}; --platform says otherwise"
         self.notes.append(note(Kind.ASSUMPTION, message, path="platform"))
         return platform
+
+    def _is_cpu(self) -> bool:
+        """Whether this is vLLM without NPUs: its own connector, and no NPU is named."""
+        names = {str(rank.connector.value) for rank in self.ranks if rank.connector is not None}
+        named = any(rank.devices is not None or "HCCL_IF_IP" in rank.command.env for rank in self.ranks)
+        return bool(names) and names <= CPU_CONNECTORS and not named
 
     def _version(self) -> str:
         if self.wanted.vllm_ascend:
@@ -201,7 +222,8 @@ class _Assembly:
                 message = f"vllm_ascend {match[1]}: the tag of the image"
                 self.notes.append(note(Kind.ORIGIN, message, container.origin, path="vllm_ascend"))
                 return match[1]
-        self.asked.append((("vllm_ascend",), "nothing says which version of vllm-ascend runs (--vllm-ascend)"))
+        key = "vllm" if self._cpu else "vllm_ascend"
+        self.asked.append(((key,), "nothing says which version runs (--vllm-ascend)"))
         return "main"
 
     def _runtime(self) -> dict[str, Any]:
@@ -271,13 +293,22 @@ class _Assembly:
         found: list[str | None] = []
         for group in self.groups:
             said = next((rank.connector for rank in group.ranks if rank.connector is not None), None)
-            found.append(str(said.value) if said is not None else None)
+            found.append(self._today(said) if said is not None else None)
         known = next((name for name in found if name), None)
         if known is None:
             layerwise = self.wanted.flow == "layerwise" or any(proxy.layerwise for proxy in self.proxies[:1])
             known = "MooncakeLayerwiseConnector" if layerwise else "MooncakeConnectorV1"
             self.asked.append((("kv", "connector"), "no --kv-transfer-config says how the KV cache crosses"))
         return [name or known for name in found]
+
+    def _today(self, said: Sourced) -> str:
+        """Return a connector by its name of today."""
+        name = str(said.value)
+        if name not in _RENAMED:
+            return name
+        message = f"{name} exists no longer: {GONE_CONNECTORS[name]}; the draft has {_RENAMED[name]}"
+        self.notes.append(note(Kind.FINDING, message, said.origin, rule="K10", severity=Severity.ERROR, path="kv"))
+        return _RENAMED[name]
 
     def _sizes(self, group: Formed, mine: dict[str, dict[str, Sourced]]) -> None:
         """Keep the sizes in kv_connector_extra_config only where they contradict the groups' own."""
@@ -289,6 +320,15 @@ class _Assembly:
                     continue
                 origin = rank.place("kv-transfer-config")
                 other = group if role is group.role else next((g for g in self.groups if g.role is role), group)
+                if self.kind == "dense":
+                    message = (
+                        f"kv_connector_extra_config says {role.value} {_sizes_text(said)}, but ranks of a dense "
+                        "model are independent: dp_size is 1 there"
+                    )
+                    found = note(Kind.CONTRADICTION, message, origin, rule="R27", severity=Severity.ERROR)
+                    self.notes.append(found)
+                    mine["extra"][role.value] = Sourced(said, origin)
+                    break
                 message = (
                     f"kv_connector_extra_config says {role.value} {_sizes_text(said)}, but {other.name} is "
                     f"started with {_sizes_text(derived)}; it was kept for `check` to show"
@@ -354,7 +394,7 @@ class _Assembly:
                 "other nodes too, or add them to `nodes`"
             )
             places_ = (group.first.place("data-parallel-size"), group.ranks[-1].origin)
-            self.notes.append(note(Kind.CONTRADICTION, message, *places_, rule="R01", severity=Severity.ERROR))
+            self.notes.append(note(Kind.CONTRADICTION, message, *places_, rule="R02", severity=Severity.ERROR))
 
     def _api_port(self, group: Formed) -> int:
         """Return the first API port; ports that do not count up from it cannot be said and are told."""
@@ -379,7 +419,7 @@ class _Assembly:
                 found.setdefault(rank.kv_port, rank)
         if not found:
             if connector.startswith(("Mooncake", "Sfa")):
-                self.asked.append((("groups", group.name, "kv_port"), f"no kv_port of {group.name} is said"))
+                self.asked.append((("groups", group.name, "kv_port"), "nothing says the kv_port"))
             return KV_PORT + 100 * self.groups.index(group)
         port, *others = found
         for other in others:

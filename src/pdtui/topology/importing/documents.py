@@ -22,6 +22,9 @@ _FENCE = re.compile(r"\s*(?:```|~~~)")
 _LAST = re.compile(r"\s*(?:vllm serve|docker run|podman run|python)")
 """Commands that end a script of a guide: what follows is another one."""
 
+_MOST_BLOCKS = 40
+"""Parts between blank lines that a Python program in a guide may have."""
+
 
 @dataclass(frozen=True, slots=True)
 class Part:
@@ -109,7 +112,9 @@ def _command_end(lines: Sequence[str], start: int) -> int:
 def _python_end(lines: Sequence[str], start: int) -> int:
     """Return the line after a Python program: up to a blank line behind which it is not Python any more."""
     end = start
-    while end < len(lines):
+    for _ in range(_MOST_BLOCKS):
+        if end >= len(lines):
+            break
         stop = end
         while stop < len(lines) and lines[stop].strip():
             stop += 1

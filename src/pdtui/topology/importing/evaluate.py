@@ -25,6 +25,9 @@ MOST_COMMANDS = 20_000
 _DEEPEST = 60
 """Levels of nesting that are followed; deeper ones are named."""
 
+_DEEPEST_DEFAULT = 10
+"""Levels of `${A:-${B:-...}}` that are followed."""
+
 _ASSIGNED = re.compile(r"([A-Za-z_][A-Za-z0-9_]*)(\+?)=(.*)\Z", re.DOTALL)
 _IP = r"(?:\d{1,3}(?:\.\d{1,3}){3})"
 _ON_HOST = re.compile(
@@ -93,7 +96,7 @@ class Evaluator:
         self._functions: dict[str, Node] = {}
         self._budget = budget if budget is not None else [MOST_COMMANDS]
         self._depth = 0
-        self._doubtful = ""
+        self._nested = 0
 
     def run(self) -> list[Ran]:
         """Return all commands in order; `notes` then says what could not be followed."""
@@ -264,17 +267,9 @@ class Evaluator:
         variable, body = node.child_by_field_name("variable"), node.child_by_field_name("body")
         if variable is None or body is None:
             return
-        text = self.script.text(node)
+        text = self.script.data[node.start_byte : body.start_byte].decode("utf-8", "replace")
         head = re.match(r"(?:for|select)\s+\w+\s+in\b", text)
-        inside = text[head.end() : body.start_byte - node.start_byte] if head else '"$@"'
-        # Byte and text offsets differ after text that is not ASCII.
-        inside = (
-            self.script.data[node.start_byte : body.start_byte].decode("utf-8", "replace")[
-                head.end() if head else 0 :
-            ]
-            if head
-            else inside
-        )
+        inside = text[head.end() :] if head else '"$@"'
         line = self.script.line(node)
         values = [
             value for words in statements(inside)[:1] for word in words for value in self.values(word.pieces, line)
@@ -332,7 +327,7 @@ class Evaluator:
     def _if(self, node: Node) -> Iterator[Ran]:
         """Follow the branch whose condition holds; when that is not known, the first, and say so if it matters."""
         branches = _branches(node)
-        for index, (condition, body) in enumerate(branches):
+        for condition, body in branches:
             holds = True if condition is None else self._holds(condition)
             if holds is None:
                 if any(map(self._matters, (part for _, parts in branches for part in parts))):
@@ -350,7 +345,6 @@ class Evaluator:
                 for part in body:
                     yield from self._walk(part)
                 return
-            del index
 
     def _holds(self, condition: Node) -> bool | None:
         """Return whether a condition holds; None when only the machine knows."""
@@ -472,8 +466,10 @@ class Evaluator:
             number = self.arithmetic(piece.text)
             if number is not None:
                 return Said(str(number), origin)
-        if piece.kind == "variable":
+        if piece.kind == "variable" and self._nested < _DEEPEST_DEFAULT:
+            self._nested += 1
             said = self._variable(piece, line)
+            self._nested -= 1
             if said is not None:
                 return said
         return Said(piece.source, origin, piece.source)

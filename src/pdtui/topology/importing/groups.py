@@ -50,7 +50,7 @@ def model_kind(ranks: Sequence[Rank]) -> Literal["moe", "dense"]:
         for rank in ranks
     )
     names = {rank.model.text.rstrip("/").rsplit("/", 1)[-1] for rank in ranks if rank.model is not None}
-    return "dense" if not experts and names and all(DENSE.search(name) for name in names) else "moe"
+    return "dense" if not experts and names and all(DENSE.search(name[:200]) for name in names) else "moe"
 
 
 def form(ranks: Sequence[Rank], *, dense: bool) -> list[Formed]:

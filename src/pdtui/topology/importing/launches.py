@@ -37,6 +37,8 @@ class Launch:
     """Where its group meets."""
     first_rank: int = 0
     env: Mapping[str, Said] = field(default_factory=dict)
+    by_launcher: bool = False
+    """Started by launch_online_dp.py, which gives out NPUs from 0 up."""
 
 
 def launch(words: Sequence[Said], *, host: str, origin: Origin) -> tuple[Launch | None, list[Note]]:
@@ -94,7 +96,9 @@ def launch(words: Sequence[Said], *, host: str, origin: Origin) -> tuple[Launch 
         )
     template = options["template"].text if "template" in options else "./run_dp_template.sh"
     first = numbers["dp-rank-start"]
-    return Launch(host, template.rsplit("/", 1)[-1], tuple(calls), origin, False, address.text, first), notes
+    return Launch(
+        host, template.rsplit("/", 1)[-1], tuple(calls), origin, False, address.text, first, {}, True
+    ), notes
 
 
 _CALL = re.compile(r"(?:^|[\s'\"])(?:bash|sh)\s+(\S+\.sh)\s+(.*)", re.DOTALL)

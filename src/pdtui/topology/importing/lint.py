@@ -19,7 +19,23 @@ _PORT = re.compile(r"--port[ =\"']+\$\{?([1-9])")
 
 def lint(text: str, source: str, first_line: int) -> list[Note]:
     """Return what is wrong with the text of a script, whatever it would run."""
-    return list(_lines(text.split("\n"), source, first_line))
+    return [*_lines(text.split("\n"), source, first_line), *nic_commented_out(text, source, first_line)]
+
+
+_COMMENTED = re.compile(r"\s*#\s*(?:export\s+)?(?:GLOO|TP|HCCL)_SOCKET_IFNAME=")
+_NIC_SET = re.compile(r"^[^#\n]*_SOCKET_IFNAME=", re.MULTILINE)
+
+
+def nic_commented_out(text: str, source: str, first_line: int) -> list[Note]:
+    """Return where the interface is named in a comment only."""
+    if _NIC_SET.search(text):
+        return []
+    for number, line in enumerate(text.split("\n")):
+        if _COMMENTED.match(line):
+            message = "GLOO_, TP_ and HCCL_SOCKET_IFNAME are commented out: any interface may be taken"
+            at = Origin(source, first_line + number)
+            return [note(Kind.FINDING, message, at, rule="R53", severity=Severity.ERROR)]
+    return []
 
 
 def _lines(lines: list[str], source: str, first_line: int) -> Iterator[Note]:

@@ -77,6 +77,11 @@ class ServeCommand:
     rank: str = ""
     """`group/dp_rank` where pdtui started it, so that its group keeps the name."""
 
+    @property
+    def is_fragment(self) -> bool:
+        """Whether this is a piece of a configuration, which starts nothing by itself."""
+        return self.model is None and "port" not in self.flags and "tensor-parallel-size" not in self.flags
+
 
 @dataclass(frozen=True, slots=True)
 class Backend:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ipaddress
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 from pdtui.topology.findings import Severity
@@ -18,6 +18,9 @@ _NAME = re.compile(r"[a-z0-9][a-z0-9-]{0,62}\Z")
 _RESERVED = frozenset({"all", "failed", "proxy"})
 UNKNOWN_ADDRESS = "192.0.2.1"
 """Stands for an address that nothing says: of a network that is for examples only."""
+
+HELPERS = frozenset({"nic_name", "nic", "ifname", "net_if", "network_interface", "local_ip", "host_ip", "node_ip"})
+"""Variables of scripts from which others are made; no server reads them."""
 
 
 @dataclass
@@ -242,8 +245,9 @@ def drop_own_address(ranks: Sequence[Rank], found: Mapping[str, Place]) -> None:
             said = rank.env.get(name)
             if said is not None and said.value == place.address:
                 rank.env = {key: value for key, value in rank.env.items() if key != name}
-
-
-def at_node(rank: Rank) -> Rank:
-    """Return a copy of a rank that can be changed without changing the ranks it was made from."""
-    return replace(rank, args=dict(rank.args), env=dict(rank.env))
+        helpers = [
+            name
+            for name, said in rank.env.items()
+            if said.value in (place.address, place.nic) and name.lower() in HELPERS
+        ]
+        rank.env = {key: value for key, value in rank.env.items() if key not in helpers}

@@ -49,7 +49,7 @@ def _flags(words: Sequence[Said]) -> tuple[dict[str, Said], list[Note]]:
     for word in words:
         if word.text.startswith("--"):
             name, equals, text = word.text[2:].partition("=")
-            fits = [known for known in KNOWN if known.startswith(name)]
+            fits = [known for known in KNOWN if known.startswith(name) and known not in _OLD]
             full = name if name in KNOWN or len(fits) != 1 else fits[0]
             current = found[full] = [Said(text, word.origin, word.unknown)] if equals else []
             origins[full] = word.origin
@@ -128,13 +128,11 @@ def _backends(side: str, flags: Mapping[str, Said], origin: Origin) -> tuple[tup
         numbers = [
             first + index for first, count in zip(numbers, unit, strict=False) for index in range(min(count, 1024))
         ]
-    notes += [
-        _bad(f"{name} in --{side}-hosts is no host name: two hosts run together?", at, "R71")
-        for name in dict.fromkeys(names)
-        if _is_glued(name)
-    ]
-    if len(names) != len(numbers):
-        rule = "X3" if repeats is not None or unit is not None else "X1"
+    glued = next((name for name in names if _is_glued(name)), None)
+    if glued is not None:
+        notes.append(_bad(f"{glued} in --{side}-hosts is no host name: words that run together?", at, "R71"))
+    elif len(names) != len(numbers):
+        rule = "X3" if repeats is not None or unit is not None else "R71"
         what = f"--{side}-hosts has {len(names)} hosts, --{side}-ports {len(numbers)} ports"
         notes.append(_bad(f"{what}; each backend needs both", at, rule, port_at))
     pairs = zip(names[:_MOST_BACKENDS], numbers, strict=False)

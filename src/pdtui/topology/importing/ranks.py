@@ -48,6 +48,8 @@ _OLD_VARIABLES = {
 }
 """Variables of v0.9.1's external data parallelism -> today's flags."""
 
+_NIC_NAMES = frozenset({"nic_name", "nic", "ifname", "net_if", "network_interface"})
+
 _OLD_REST = ("VLLM_DP_RANK_LOCAL", "VLLM_DP_SIZE_LOCAL", "VLLM_ASCEND_EXTERNAL_DP_LB_ENABLED")
 _SCRIPT_PLACEHOLDER = re.compile(r"x{3,}|your[_-].*|<.*>|nic_name|.*_here|\.\.\.", re.IGNORECASE)
 _KV_ROLES = {"kv_producer": Role.PREFILL, "kv_consumer": Role.DECODE}
@@ -247,6 +249,8 @@ class _Sorter:
         extra = found.pop("kv_connector_extra_config", None)
         if isinstance(extra, dict):
             rank.sizes = {name: extra.pop(name) for name in ("prefill", "decode") if name in extra}
+            if self.command.is_fragment:
+                self._own_sizes()
             rank.extra = {str(key): Sourced(value, origin) for key, value in extra.items()}
         mooncake = rank.connector is not None and str(rank.connector.value).startswith("Mooncake")
         if mooncake and (missing := [name for name in ("prefill", "decode") if name not in rank.sizes]):
@@ -259,6 +263,15 @@ class _Sorter:
     @property
     def _is_nixl(self) -> bool:
         return self.rank.connector is not None and self.rank.connector.value == NIXL
+
+    def _own_sizes(self) -> None:
+        """Take the sizes of a configuration without a command from itself."""
+        own = self.rank.sizes.get((self.rank.role or Role.PREFILL).value)
+        if isinstance(own, dict):
+            sizes = {key: value for key, value in own.items() if type(value) is int and 0 < value <= 4096}
+            self.rank.dp_size = sizes.get("dp_size", 1)
+            self.rank.tp_size = sizes.get("tp_size", 1)
+            self.rank.external = self.rank.dp_size > 1
 
     def _broken(self, rule: str, message: str, origin: Origin) -> None:
         self.add(Kind.FINDING, message, origin, rule=rule, severity=Severity.ERROR)
@@ -291,7 +304,7 @@ class _Sorter:
             rank.kv_port = port.number
             del self.env[NIXL_SIDE_CHANNEL]
         nics = [self.env[name] for name in NIC_VARIABLES if name in self.env and not self.env[name].unknown]
-        rank.nic = nics[0].text if nics else ""
+        rank.nic = nics[0].text if nics else self._nic_variable()
         for name in NIC_VARIABLES:
             said = self.env.get(name)
             if said is not None and (said.unknown or said.text == rank.nic):
@@ -300,8 +313,17 @@ class _Sorter:
             said = self.env.get(name)
             if said is not None and (said.unknown or is_placeholder(said.text) or said.text == rank.host):
                 self.env.pop(name)
+        own = self.env.get("HCCL_IF_IP") or self.command.env.get("HCCL_IF_IP")
+        if own is not None and own.text.startswith("127."):
+            message = f"HCCL_IF_IP is {own.text}: nothing on another host reaches that"
+            self.add(Kind.FINDING, message, own.origin, rule="R79", severity=Severity.WARNING)
         for name, said in self.env.items():
             rank.env[name] = Sourced(self._variable(name, said), said.origin)
+
+    def _nic_variable(self) -> str:
+        """Return the interface that a script's own variable names, such as NIC_NAME."""
+        found = [said for name, said in self.env.items() if name.lower() in _NIC_NAMES and not said.unknown]
+        return found[0].text if found else ""
 
     def _variable(self, name: str, said: Said) -> Any:
         if is_secret(name) and said.text:

@@ -314,8 +314,21 @@ class _Reader:
         self.launches.append(Launch(host, name, (understood.words,), ran.origin, env=dict(env)))
         return True
 
+    def _crowded(self) -> None:
+        """Find two groups that today's launcher would put on the same NPUs of a host."""
+        first: dict[str, Launch] = {}
+        for started in self.launches:
+            if started.old or not started.host or started.calls[:1] == ():
+                continue
+            before = first.setdefault(started.host, started)
+            if before is not started and started.by_launcher and before.by_launcher:
+                message = f"two launch lines on {started.host}: the launcher gives both the NPUs from 0 up"
+                places = (before.origin, started.origin)
+                self.notes.append(note(Kind.FINDING, message, *places, rule="R08", severity=Severity.ERROR))
+
     def expand(self) -> None:
         """Fill in the templates, each launch line with its own."""
+        self._crowded()
         for number, started in enumerate(self.launches):
             chosen = self._chosen(started, number)
             if not chosen:

@@ -14,6 +14,7 @@ _TOKEN = re.compile(
 )
 _WORDS = {"true": True, "false": False, "null": None, "True": True, "False": False, "None": None}
 _DEEPEST = 60
+_MOST_FAULTS = 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,8 +52,8 @@ class _Reader:
         self.faults: list[tuple[int, str]] = []
 
     def fault(self, message: str) -> None:
-        line = self.text.count("\n", 0, self.at)
-        self.faults.append((line, message))
+        if len(self.faults) < _MOST_FAULTS:
+            self.faults.append((self.text.count("\n", 0, self.at), f"{message:.80}"))
 
     def peek(self) -> tuple[str, str]:
         while self.at < len(self.text):

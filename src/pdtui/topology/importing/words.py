@@ -95,6 +95,7 @@ class _Lexer:
         self.pieces: list[Piece] = []
         self.literal: list[str] = []
         self.ended = not text
+        self._counted = (0, 0)
 
     def words(self) -> list[Word]:
         """Return the words up to the end of a line, or of the text."""
@@ -119,11 +120,17 @@ class _Lexer:
             elif _REDIRECTED.match(self.text, self.at):
                 self._redirection()
             else:
-                line = self.text.count("\n", 0, self.at)
+                line = self._line()
                 self.plain(whole=False)
                 found.append(Word(self.finished(), line))
         self.ended = True
         return found
+
+    def _line(self) -> int:
+        """Return how many lines end before where it is."""
+        at, lines = self._counted
+        self._counted = (self.at, lines + self.text.count("\n", at, self.at))
+        return self._counted[1]
 
     def _redirection(self) -> None:
         match = _REDIRECTION.match(self.text, self.at)
@@ -300,9 +307,14 @@ _LIST = re.compile(r"\{([^{}]*,[^{}]*)\}")
 _MOST_BRACES = 4096
 """More words than any real list has."""
 
+_LONGEST_BRACES = 2000
+"""Characters of a word in which braces are looked for."""
+
 
 def braces(text: str) -> list[str]:
     """Return the words that unquoted `{0..3}` and `{a,b}` stand for."""
+    if len(text) > _LONGEST_BRACES:
+        return [text]
     found: list[str] = [text]
     done: list[str] = []
     while found and len(found) + len(done) < _MOST_BRACES:
