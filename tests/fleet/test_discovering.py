@@ -273,6 +273,14 @@ def test_what_could_not_be_found_out_is_said() -> None:
     assert "no vLLM server runs on n2" in [one.message for one in notes]
 
 
+def test_of_a_rank_of_pdtui_without_its_record_the_keeper_s_own_variable_is_left_out() -> None:
+    seen = Seen({"ASCEND_PROCESS_LOG_PATH": "/state/run-1/plog", "HCCL_BUFFSIZE": "1"})
+    found, _ = observed([replace(SURVEY, servers=(server(seen=seen, process=process(rank="demo:d/0")),))])
+    assert list(found.commands[0].env) == ["HCCL_BUFFSIZE", "VLLM_API_KEY"]
+    found, _ = observed([replace(SURVEY, servers=(server(seen=seen),))])
+    assert "ASCEND_PROCESS_LOG_PATH" in found.commands[0].env
+
+
 def test_notes_of_the_same_words_are_one_with_all_their_places() -> None:
     two = (server(seen=Seen({}, left_out=3)), server(process=process(4712), seen=Seen({}, left_out=3)))
     _, notes = observed([replace(SURVEY, servers=two)])

@@ -52,6 +52,27 @@ async def test_what_runs_as_planned_is_the_same_and_an_edited_file_is_not(
         ]
 
 
+async def test_another_order_is_told_as_such(cluster: Cluster, tmp_path: Path) -> None:
+    async with cluster.fleet() as fleet:
+        await cluster.drive(fleet.wait(await fleet.submit(StartRanks(("p1/0",)))))
+    path = write_file(tmp_path)
+    path.write_text(
+        path.read_text().replace(
+            "OMP_NUM_THREADS: 10, HF_TOKEN: very-secret", "HF_TOKEN: very-secret, OMP_NUM_THREADS: 10"
+        )
+    )
+    cluster.load(path)
+    async with cluster.fleet() as fleet:
+        status = fleet.store.ranks["p1/0"]
+        assert (status.flags, status.difference) == (
+            ("outdated",),
+            ("the same flags and variables in another order",),
+        )
+        found = fleet.differences()
+        assert found.reordered == ("p1/0",)
+        assert not any(one.name == "p1" for one in found.groups)
+
+
 async def test_ranks_of_somebody_s_hand_ranks_that_do_not_run_and_other_servers(cluster: Cluster) -> None:
     put(cluster, "p1/0", "--max-num-seqs", "3", "--api-key", "hunter2")
     hidden = put(cluster, "p2/0")

@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from pdtui.topology.compare import argv_changes, env_changes, ranks_compared, seen_env_changes
 from pdtui.topology.planner import make_plan
@@ -72,6 +74,27 @@ def test_json_is_compared_key_by_key() -> None:
 def test_what_is_no_json_is_compared_as_text(value: str) -> None:
     assert words(("--c", value), ("--c", value)) == []
     assert len(words(("--c", value), ("--c", value + " "))) == 1
+
+
+WORDS = st.lists(
+    st.sampled_from(
+        ["--a", "--b-c", "--b_c", "--kv-transfer-config", "--kv-transfer-config.x.y", "-tp", "v", "1", "--d=1"]
+    )
+    | st.from_regex(
+        r'(\{"(a|b_token|kv_port)": ("?[12]"?|\{"c": null\}|\[\{"d": 1\}\])\}|\[1, 2\]|\{)', fullmatch=True
+    ),
+    max_size=8,
+)
+
+
+@given(WORDS, WORDS)
+@settings(max_examples=300, deadline=None)
+def test_nothing_differs_from_itself_and_a_difference_has_two_sides(one: list[str], other: list[str]) -> None:
+    assert argv_changes(one, one) == ()
+    there, back = argv_changes(one, other), argv_changes(other, one)
+    assert {(change.name, change.old, change.new) for change in there} == {
+        (change.name, change.new, change.old) for change in back
+    }
 
 
 def test_what_a_process_has_is_held_against_values_that_refer_to_the_node() -> None:

@@ -80,5 +80,6 @@ def _surveys(hosts: Hosts) -> Sequence[Survey]:
         found.extend(await survey_all(hosts, clock=SystemClock(), told=told))
         return 0
 
-    run(main)
+    if status := run(main):  # Told to end: what is known is not all.
+        raise SystemExit(status)
     return found

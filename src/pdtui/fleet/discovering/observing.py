@@ -130,6 +130,8 @@ def _environment(survey: Survey, server: ServerSeen, origin: Origin, notes: list
             notes.append(note(Kind.UNREAD, _unread(survey, server), origin))
         found = given(server.seen, server.login)
         values, prepended, secrets = found.values, found.prepended, found.secrets
+        if server.process.rank:  # Of pdtui, its record unread: where its keeper lets the vendor's logs go.
+            values = {name: value for name, value in values.items() if name != "ASCEND_PROCESS_LOG_PATH"}
         if found.left_out:
             words = f"{found.left_out} variables are left out that any login there has or no server looks for"
             notes.append(note(Kind.ASSUMPTION, words, origin))

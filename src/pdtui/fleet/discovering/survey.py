@@ -159,6 +159,7 @@ class Surveyor:
             )
             for server in servers
         ]
+        seen = [one for one in seen if one.seen.error != "gone"]  # It has ended since it was listed.
         npus, platform = await self._npus()
         logins = await self._logins(seen, containers)
         return Survey(
@@ -338,7 +339,7 @@ def _seen(raw: Mapping[str, Any]) -> Seen:
         _texts(raw.get("env")),
         _lines(raw.get("secrets")),
         count if isinstance(count, int) else 0,
-        _line(raw.get("error")) or ("" if "env" in raw else "gone"),
+        _line(raw.get("error")) or ("" if "env" in raw else "nothing was said of it"),
     )
 
 
