@@ -21,6 +21,7 @@ from pdtui.remote.interface import NodeAgent, NodeLink
 from pdtui.remote.messages.processes import Listener, ProcessInfo
 from pdtui.remote.messages.ranks import RankRecord
 from pdtui.topology.plan import Plan
+from pdtui.topology.reference import refers
 
 INTERVAL = 4.0
 """Seconds between two looks while a planned rank does not run under a keeper."""
@@ -39,7 +40,9 @@ class Lookout:
         self._plan = plan
         self._clock = clock
         self._planned = plan.on_node(link.name)
-        self._env = tuple(dict.fromkeys([*(name for rank in self._planned for name in rank.env), DEVICES, "HOME"]))
+        # What is only referred to is not compared, so it is not asked for: secrets stay on the node.
+        named = (name for rank in self._planned for name, value in rank.env.items() if not refers(value))
+        self._env = tuple(dict.fromkeys([*named, DEVICES, "HOME"]))
         self._ports = {port for rank in self._planned for port, _ in ports_of(rank, plan)}
         self._census = Census()
         self._agent: NodeAgent | None = None

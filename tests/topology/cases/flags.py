@@ -159,6 +159,22 @@ FINEGRAINED = (
     ),
     Case(
         "R39",
+        WARNING,
+        (*every(more("enable_flashcomm1: true")), MAIN),
+        f"{ALL}.additional-config.enable_flashcomm1",
+        "was removed",
+        (*every(more("enable_flashcomm1: false")), MAIN),
+    ),
+    Case(
+        "R39",
+        WARNING,
+        every(more("fuse_muls_add: true")),
+        f"{ALL}.additional-config.fuse_muls_add",
+        "into `ascend_compilation_config`",
+        every(more("ascend_compilation_config: {fuse_muls_add: true}")),
+    ),
+    Case(
+        "R39",
         INFO,
         (*every(more("qwertz: 1")), ('"0.22.1rc1"', '"0.13.0"')),
         f"{ALL}.additional-config.qwertz",
@@ -347,6 +363,23 @@ SWITCHES = (
         decode(more("enable_fused_mc2: 1")),
     ),
     Case(
+        "S16",
+        WARNING,
+        (
+            *decode(more("enable_fused_mc2: 1")),
+            ("nodes: [n2, n3], dp_size: 8, tp_size: 2", "nodes: [n2, n3], dp_size: 80, tp_size: 1"),
+        ),
+        f"{D}.additional-config.enable_fused_mc2",
+        "64 NPUs at most, those of d are 80",
+    ),
+    Case(
+        "S16",
+        ERROR,
+        (*decode(more("enable_fused_mc2: 1")), ("path: /models/m,", "path: /models/MiniMax-M3-w8a8,")),
+        f"{D}.additional-config.enable_fused_mc2",
+        "MiniMax-M3 cannot",
+    ),
+    Case(
         "S17",
         ERROR,
         (*every(more("enable_mc2_hierarchy_comm: true")), ("platform: a3", "platform: a5")),
@@ -373,9 +406,10 @@ SWITCHES = (
     Case(
         "S21",
         ERROR,
-        every(more("enable_sleep_mode_extra_cleanup: true")),
+        (*every(more("enable_sleep_mode_extra_cleanup: true")), MAIN),
         f"{ALL}.additional-config.enable_sleep_mode_extra_cleanup",
         "rl_config",
+        every(more("enable_sleep_mode_extra_cleanup: true")),
     ),
     Case(
         "S21",

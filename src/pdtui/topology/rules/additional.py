@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import re
 from collections.abc import Iterator
 from typing import Any
 
@@ -15,17 +16,19 @@ from pdtui.topology.versions import NEWEST, Release, release_of
 FLAG = "additional-config"
 
 _KNOWN = """
-    ascend_compilation_config ascend_fusion_config ascend_log_path batch_job_sched_config c8_enable_reshape_optim
-    draft_window_size dump_config dump_config_path dynamic_spec_config enable_async_exponential
-    enable_balance_scheduling enable_cpu_binding enable_dsa_cp enable_force_eplb enable_fused_mc2
-    enable_kv_nz enable_mc2_hierarchy_comm enable_mlapo enable_npugraph_ex enable_pcp_o_proj_weight_sharding
-    enable_prefill_mc2 enable_reduce_sample enable_shared_expert_dp enable_sleep_mode_extra_cleanup
-    enable_sparse_li_c8 enable_sparse_sfa_c8 enable_transpose_kv_cache_by_block eplb_config finegrained_tp_config
-    layer_sharding mega_moe_max_tokens mix_placement mlapo_keep_prefill_weights msmonitor_use_daemon
-    multistream_dsv4_dsa_overlap multistream_overlap_gate multistream_overlap_shared_expert npugraph_ex_config
-    pa_shape_list profiling_chunk_config recompute_scheduler_enable refresh rejection_sampler_config rl_config
-    scheduler_config short_request_first_config SLO_limits_for_dynamic_batch sparse_kv_offload_config
-    weight_nz_mode weight_prefetch_config xlite_graph_config kv_cache_dtype enable_cpu_offload
+    SLO_limits_for_dynamic_batch ascend_compilation_config ascend_fusion_config ascend_log_path
+    batch_job_sched_config c8_enable_reshape_optim draft_window_size dump_config dump_config_path
+    dynamic_spec_config enable_async_exponential enable_balance_scheduling enable_context_parallel
+    enable_cpu_binding enable_cpu_offload enable_dsa_cp enable_flashcomm1 enable_flashcomm2_parallel_size
+    enable_force_eplb enable_fused_mc2 enable_kv_nz enable_matmul_allreduce enable_mc2_hierarchy_comm
+    enable_mlapo enable_npugraph_ex enable_pcp_o_proj_weight_sharding enable_prefill_mc2 enable_reduce_sample
+    enable_shared_expert_dp enable_sleep_mode_extra_cleanup enable_sparse_c8 enable_sparse_li_c8
+    enable_sparse_sfa_c8 enable_transpose_kv_cache_by_block eplb_config finegrained_tp_config
+    flashcomm2_parallel_size kv_cache_dtype layer_sharding mega_moe_max_tokens mix_placement
+    mlapo_keep_prefill_weights msmonitor_use_daemon multistream_dsv4_dsa_overlap multistream_overlap_gate
+    multistream_overlap_shared_expert npugraph_ex_config pa_shape_list profiling_chunk_config
+    quest_decode_config recompute_scheduler_enable refresh rejection_sampler_config rl_config scheduler_config
+    short_request_first_config sparse_kv_offload_config weight_nz_mode weight_prefetch_config xlite_graph_config
 """
 KNOWN = frozenset(_KNOWN.split())
 """Top-level keys that some release since 0.12 reads (vllm_ascend/ascend_config.py)."""
@@ -54,6 +57,11 @@ FINEGRAINED = (
     "mlp_tensor_parallel_size",
     "olora_tensor_parallel_size",
 )
+FUSED_MC2_MOST = 64
+"""NPUs of one expert parallel group between which fused MC2 can exchange (32 without mega MoE)."""
+
+_MINIMAX_M3 = re.compile(r"minimax[-_]?m3", re.IGNORECASE)
+
 SCHEDULER = (
     "recompute_scheduler_enable",
     "enable_balance_scheduling",
@@ -73,9 +81,17 @@ EPLB = (
     "eplb_heat_collection_stage",
     "load_collection_phase",
 )
+COMPILATION = (
+    "fuse_norm_quant",
+    "fuse_qknorm_rope",
+    "fuse_muls_add",
+    "fuse_allreduce_rms",
+    "enable_static_kernel",
+)
 NESTED = {
     **dict.fromkeys(FINEGRAINED, "finegrained_tp_config"),
     **dict.fromkeys(EPLB, "eplb_config"),
+    **dict.fromkeys(COMPILATION, "ascend_compilation_config"),
     "dyntra_lb_config": "scheduler_config",
 }
 """Keys that belong one level down -> into what."""
@@ -101,7 +117,7 @@ def known_keys(context: Context) -> Iterator[Problem]:
 def _known(context: Context, group: Group) -> Iterator[Problem]:
     said, release = config(context, group, FLAG), context.release
     engine = f"vllm-ascend {context.topology.vllm_ascend}"
-    for key in said.values:
+    for key, value in said.values.items():
         where = said.where(key)
         if key in NESTED:
             if release >= _TOP_LEVEL_BEFORE:
@@ -111,7 +127,7 @@ def _known(context: Context, group: Group) -> Iterator[Problem]:
                 yield warning("R39", message, where, on_key=True)
         elif key in GONE:
             since, why = GONE[key]
-            if release >= since:
+            if release >= since and value is not False:
                 yield warning("R39", f"`{key}` is ignored by {engine}: {why}; delete it", where, on_key=True)
         elif key in KNOWN:
             if release < SINCE.get(key, release):
@@ -282,6 +298,15 @@ def _excluded(context: Context, group: Group) -> Iterator[Problem]:
             yield error("S13", "enable_reduce_sample and lmhead_tensor_parallel_size exclude each other", where)
     if fused is not None and fused not in (0, 1) and str(fused) not in {"0", "1"}:
         yield error("S16", f"enable_fused_mc2 is 0 or 1, not {fused!r:.20}", said.where("enable_fused_mc2"))
+    size = group.dp_size * group.tp_size * group.pcp_size
+    if is_on(fused) and context.topology.model.kind == "moe" and size > FUSED_MC2_MOST:
+        message = (
+            f"fused MC2 exchanges between {FUSED_MC2_MOST} NPUs at most, those of {group.name} are {size} "
+            "(dp_size x tp_size)"
+        )
+        yield warning("S16", message, said.where("enable_fused_mc2"))
+    elif is_on(fused) and _MINIMAX_M3.search(context.topology.model.path):
+        yield error("S16", "MiniMax-M3 cannot run with enable_fused_mc2", said.where("enable_fused_mc2"))
     if is_on(values.get("enable_mc2_hierarchy_comm")):
         where = said.where("enable_mc2_hierarchy_comm")
         if is_on(fused):
@@ -297,7 +322,7 @@ def _excluded(context: Context, group: Group) -> Iterator[Problem]:
                 yield error("S20", f"mix_placement and {other} exclude each other", said.where("mix_placement"))
     if values.get("dump_config") and values.get("dump_config_path"):
         yield error("S21", "dump_config and dump_config_path exclude each other", said.where("dump_config_path"))
-    if is_on(values.get("enable_sleep_mode_extra_cleanup")):
+    if is_on(values.get("enable_sleep_mode_extra_cleanup")) and context.release >= NEWEST:
         message = "enable_sleep_mode_extra_cleanup is refused; sleep_mode_extra_cleanup in rl_config has its place"
         yield error("S21", message, said.where("enable_sleep_mode_extra_cleanup"), on_key=True)
 

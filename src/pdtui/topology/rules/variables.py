@@ -28,6 +28,10 @@ JSON_VARIABLES = ("ASCEND_GLOBAL_RESOURCE_CONFIG", "ASCEND_LOCAL_COMM_RES")
 
 MIGRATED = {
     "VLLM_ASCEND_BALANCE_SCHEDULING": "enable_balance_scheduling",
+    "VLLM_ASCEND_ENABLE_FLASHCOMM1": "enable_flashcomm1",
+    "VLLM_ASCEND_ENABLE_MATMUL_ALLREDUCE": "enable_matmul_allreduce",
+    "VLLM_ASCEND_FLASHCOMM2_PARALLEL_SIZE": "flashcomm2_parallel_size",
+    "VLLM_ASCEND_ENABLE_CONTEXT_PARALLEL": "enable_context_parallel",
     "MSMONITOR_USE_DAEMON": "msmonitor_use_daemon",
     "VLLM_ASCEND_ENABLE_MLAPO": "enable_mlapo",
     "VLLM_ASCEND_ENABLE_NZ": "weight_nz_mode",

@@ -207,10 +207,11 @@ RULES: Mapping[str, Explanation] = table(
         ),
         Explanation(
             "S16",
-            "enable_fused_mc2 is 0 or 1, without hierarchical communication",
+            "enable_fused_mc2 is 0 or 1, for groups and models that can, without hierarchical communication",
             "vLLM-Ascend stops with an assertion or a ValueError.",
-            "Keep one of them.",
+            "Take it out where the message says.",
             "vllm_ascend/ascend_config.py; vllm_ascend/platform.py",
+            (Severity.ERROR, Severity.WARNING),
         ),
         Explanation(
             "S17",
