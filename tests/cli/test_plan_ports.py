@@ -40,7 +40,7 @@ def test_a_node_shows_who_binds_what_and_what_lies_near(folder: Path) -> None:
         ["60000-60016", "hccl", "-", "in ephemeral"],
     ]
     assert (
-        "21700-21707  kv                   d/0..3  101 above 20000-21599"
+        "21700-21707  kv                   d/0..3  kept free, 101 above 20000-21599"
         in pdtui("plan", "near.yaml", "--ports", "@n2", cwd=folder).stdout
     )
 
@@ -65,14 +65,37 @@ def test_json_has_every_host_in_full_and_says_which_are_alike(folder: Path) -> N
     names = {host["node"] for host in hosts}
     assert {host["like"] for host in hosts} - names == {None}
     port = hosts[0]["ports"][0]
-    assert set(port) == {"first", "last", "use", "range", "owners", "near"}
+    assert set(port) == {"first", "last", "use", "range", "bound", "owners", "near"}
     near = json.loads(pdtui("plan", "near.yaml", "--ports", "--json", "@n1", cwd=folder).stdout)["hosts"][0]
     (kv,) = [port for port in near["ports"] if port["use"] == "kv"]
-    assert kv["owners"] == ["p/0", "p/1"]
-    assert kv["near"] == [
-        {"use": "ephemeral", "first": 32768, "last": 60999, "where": "inside", "distance": 0},
-        {"use": "transfer-engine", "first": 20000, "last": 21599, "where": "above", "distance": 14401},
-    ]
+    assert (kv["owners"], kv["bound"]) == (["p/0", "p/1"], True)
+    ephemeral = {"use": "ephemeral", "first": 32768, "last": 60999, "where": "inside", "distance": 0, "owner": ""}
+    engine = {"use": "transfer-engine", "first": 20000, "last": 21599, "where": "above", "distance": 14401}
+    assert kv["near"] == [ephemeral, {**engine, "owner": ""}]
+
+
+def test_ports_of_the_role_that_only_calls_are_kept_free(folder: Path) -> None:
+    (folder / "layerwise.yaml").write_text(changed(("MooncakeConnectorV1", "MooncakeLayerwiseConnector")))
+    bound = {}
+    for file in ("good.yaml", "layerwise.yaml", "cpu.yaml"):
+        hosts = json.loads(pdtui("plan", file, "--ports", "--json", cwd=folder).stdout)["hosts"]
+        ports = [port for host in hosts for port in host["ports"] if port["use"] == "kv"]
+        bound[file] = {port["owners"][0].split("/")[0]: port["bound"] for port in ports}
+    assert bound == {
+        "good.yaml": {"p": True, "d": False},
+        "layerwise.yaml": {"p": False, "d": True},
+        "cpu.yaml": {"p": True, "d": True},
+    }
+
+
+def test_the_map_of_a_file_whose_ports_collide_shows_where(folder: Path) -> None:
+    (folder / "broken.yaml").write_text(changed(("port: 1999", "port: 7101")))
+    done = pdtui("plan", "broken.yaml", "--ports", "@n1", cwd=folder)
+    assert (done.returncode, done.stderr) == (0, "broken.yaml: 1 error: `pdtui check broken.yaml` shows it\n")
+    assert re.search(r"7101 +proxy +proxy +COLLIDES with api of p/0\.\.1\n", done.stdout)
+    assert re.search(r"7100-7101 +api +p/0\.\.1 +COLLIDES with proxy of proxy\n", done.stdout)
+    (folder / "broken.yaml").write_text("pdtui: 1\n")
+    assert pdtui("plan", "broken.yaml", "--ports", cwd=folder).returncode == 2
 
 
 def test_without_npus_there_are_no_ranges_but_the_kernel_s(folder: Path) -> None:

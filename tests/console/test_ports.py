@@ -41,7 +41,10 @@ async def test_ports_of_the_node_under_the_cursor_then_of_all_then_filtered() ->
 async def test_it_takes_the_screen_of_a_small_terminal() -> None:
     async with console(FakeFleet.healthy(), size=(80, 24)) as screen:
         await screen.press("b")
-        assert "16 of 16 ranks run" in screen.line("36000-36015")
+        assert "kept free: nobody listens" in screen.line("36000-36015")
+        await screen.press("b", "slash")
+        await screen.type("36000 p2")
+        assert "2 of 2 ranks run" in screen.line("36000-36015")
         assert "in 32768-60999, ephemeral: for clients" in screen.text
 
 

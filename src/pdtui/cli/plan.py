@@ -55,7 +55,7 @@ def command(
 
     Values of secrets are shown as ***.
     """
-    topology = load_checked(file)
+    topology = plan_ports.drawn(file) if ports else load_checked(file)
     if nodes and not ports:
         raise UsageError("@NODE goes with --ports")
     if ports and (polling or rank is not None or commands or diff):

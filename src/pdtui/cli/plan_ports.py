@@ -4,15 +4,35 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict
+from pathlib import Path
+
+import click
 
 from pdtui.cli.output import columns
-from pdtui.errors import UsageError
+from pdtui.errors import FileError, UsageError
 from pdtui.text import clean_line, did_you_mean
+from pdtui.topology.load import load, one_line
 from pdtui.topology.model import Topology
 from pdtui.topology.plan import Plan
 from pdtui.topology.port_map import CLOSE, HostPorts, PortRow, alike, port_map_of, span
 
 _INDENT = "  "
+
+
+def drawn(file: Path) -> Topology:
+    """Return what a file says, also when it has errors: where ports collide, the map shows where.
+
+    Raises `FileError` when there is no model.
+    """
+    loaded = load(file)
+    if loaded.topology is None:
+        first = one_line(loaded.errors[0]) if loaded.errors else ""
+        raise FileError(f"{file}: {first}", remedy=f"`pdtui check {file}` shows all findings")
+    if loaded.errors:
+        count = len(loaded.errors)
+        what, them = (f"{count} errors", "them") if count > 1 else ("1 error", "it")
+        click.echo(f"{file}: {what}: `pdtui check {file}` shows {them}", err=True)
+    return loaded.topology
 
 
 def chosen(topology: Topology, plan: Plan, targets: Sequence[str]) -> list[HostPorts]:
@@ -43,6 +63,7 @@ def as_dict(topology: Topology, hosts: Sequence[HostPorts]) -> dict[str, object]
                         "last": row.last,
                         "use": row.use,
                         "range": row.is_range,
+                        "bound": row.bound,
                         "owners": list(row.owners),
                         "near": [asdict(near) for near in row.near],
                     }
@@ -84,11 +105,16 @@ def _differing(host: HostPorts) -> tuple[str, str, str, str]:
 
 
 def near_words(row: PortRow) -> str:
-    """Return what lies near as text: `in ephemeral`, `2679 below 15000-17000`.
+    """Return what lies near as text: `also kv of d/0..3`, `in ephemeral`, `2679 below 15000-17000`.
 
     What is farther than ports that somebody would move by is left out where the row lies inside another range.
     """
-    words = [f"in {near.use}" for near in row.near if near.where == "inside"]
+    words = [] if row.bound or row.is_range else ["kept free"]
+    words += [
+        f"COLLIDES with {near.use} of {near.owner}" if near.owner else f"in {near.use}"
+        for near in row.near
+        if near.where == "inside"
+    ]
     words += [
         f"{near.distance} {near.where} {span(near.first, near.last)}"
         for near in row.near

@@ -66,6 +66,8 @@ def _now(row: PortRow, node: NodeStatus | None, snapshot: Snapshot) -> tuple[str
             who = one.rank or one.command or S.ports_somebody
             pid = f" ({one.pid})" if one.pid is not None else ""
             return S.ports_held.format(port=held[0], who=f"{who}{pid}"), "error"
+    if not row.bound:
+        return S.ports_kept, "dim"
     ranks = _ranks(row, snapshot)
     if not ranks:
         return "", "text"

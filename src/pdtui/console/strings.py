@@ -361,6 +361,7 @@ class Strings:
             "above": "{n} above {range}, {use}",
         }
     )
+    ports_kept: str = "kept free: nobody listens"
     ports_not_known: str = "not known now"
     ports_held: str = "{port} held by {who}"
     ports_somebody: str = "a process"

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from pdtui.topology.model import Topology
+from pdtui.topology.model import Flow, Role, Topology
 from pdtui.topology.plan import Plan, PortUse
 from pdtui.topology.ports import EPHEMERAL
 
@@ -22,7 +22,7 @@ CLOSE = 1000
 
 @dataclass(frozen=True, slots=True)
 class Near:
-    """A range from which somebody picks, seen from ports that somebody binds."""
+    """Ports of others, or a range from which somebody picks, seen from the ports of one row."""
 
     use: str
     first: int
@@ -31,6 +31,8 @@ class Near:
     """Where the ports are: at least one of them inside, or all of them below or above the range."""
     distance: int
     """Ports in between, and one; 0 inside."""
+    owner: str = ""
+    """Whose they are, if somebody else's: the two collide."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,10 +42,12 @@ class PortRow:
     first: int
     last: int
     use: str
-    owners: tuple[str, ...]
+    owners: tuple[str, ...] = ()
     """Rank ids, a group, `proxy`; of a range nobody."""
+    bound: bool = True
+    """Somebody listens on all of them. Not on KV ports of the role that the connector lets call: kept free."""
     near: tuple[Near, ...] = ()
-    """The ranges that it lies in, then the nearest of the others."""
+    """Ports of others that are the same, the ranges that it lies in, then the nearest of the other ranges."""
 
     @property
     def is_range(self) -> bool:
@@ -97,7 +101,8 @@ def port_map_of(topology: Topology, plan: Plan) -> tuple[HostPorts, ...]:
     """Return the port map of every server in the order of the file."""
     by_host: dict[str, list[PortRow]] = {node.address: [] for node in topology.nodes.values()}
     for use, owners in joined(plan.ports):
-        row = PortRow(use.first, use.last, use.use, owners if use.use in EXACT else ())
+        exact = use.use in EXACT
+        row = PortRow(use.first, use.last, use.use, owners if exact else (), exact and _is_bound(topology, use))
         if row not in by_host[use.host]:
             by_host[use.host].append(row)
     return tuple(
@@ -105,25 +110,34 @@ def port_map_of(topology: Topology, plan: Plan) -> tuple[HostPorts, ...]:
     )
 
 
+def _is_bound(topology: Topology, use: PortUse) -> bool:
+    """Pull connectors of vLLM-Ascend listen on prefill, layerwise ones on decode; NixlConnector on both."""
+    if use.use != "kv" or not topology.has_npus:
+        return True
+    listens = Role.PREFILL if topology.flow is Flow.PULL else Role.DECODE
+    return topology.groups[_group(use.owner)].role is listens
+
+
 def _rows(rows: Sequence[PortRow]) -> tuple[PortRow, ...]:
-    every = [*rows, PortRow(*EPHEMERAL, EPHEMERAL_USE, ())]
-    ranges = [row for row in every if row.is_range]
-    placed = [replace(row, near=_near(row, [other for other in ranges if other is not row])) for row in every]
+    every = [*rows, PortRow(*EPHEMERAL, EPHEMERAL_USE, bound=False)]
+    placed = [replace(row, near=_near(row, [other for other in every if other is not row])) for row in every]
     return tuple(sorted(placed, key=lambda row: (row.first, row.last)))
 
 
-def _near(row: PortRow, ranges: Iterable[PortRow]) -> tuple[Near, ...]:
-    found = sorted((_seen_from(row, other) for other in ranges), key=lambda near: near.distance)
+def _near(row: PortRow, others: Iterable[PortRow]) -> tuple[Near, ...]:
+    seen = [_seen_from(row, other) for other in others if other.is_range or not row.is_range]
+    found = sorted(seen, key=lambda near: (near.distance, not near.owner))
     inside = tuple(near for near in found if near.where == "inside")
-    return inside if row.is_range else (*inside, *[near for near in found if near.where != "inside"][:1])
+    apart = [near for near in found if near.where != "inside" and not near.owner]
+    return inside if row.is_range else (*inside, *apart[:1])
 
 
 def _seen_from(row: PortRow, other: PortRow) -> Near:
     if row.last < other.first:
-        return Near(other.use, other.first, other.last, "below", other.first - row.last)
+        return Near(other.use, other.first, other.last, "below", other.first - row.last, other.owner)
     if row.first > other.last:
-        return Near(other.use, other.first, other.last, "above", row.first - other.last)
-    return Near(other.use, other.first, other.last, "inside", 0)
+        return Near(other.use, other.first, other.last, "above", row.first - other.last, other.owner)
+    return Near(other.use, other.first, other.last, "inside", 0, other.owner)
 
 
 def alike(topology: Topology, hosts: Iterable[HostPorts]) -> list[list[HostPorts]]:

@@ -115,11 +115,12 @@ def keys_of_ranks(context: Context) -> Iterator[Problem]:
     for group in others:
         if (own := _api_key(group)) != key:
             lacking, named = (first, group) if key is None else (group, first)
-            other = "no" if None in (key, own) else "another"
-            message = (
-                f"{lacking.name} has {other} API key, {named.name} has one; a request carries one for both: "
-                "write it once, in `defaults`"
+            differ = (
+                f"{lacking.name} has no API key, {named.name} has one"
+                if None in (key, own)
+                else f"{first.name} and {group.name} have different API keys"
             )
+            message = f"{differ}; a request carries one for both: write it once, in `defaults`"
             yield warning("X8", message, ("groups", group.name), on_key=True)
             return
 
