@@ -51,24 +51,24 @@ def journal(box: Box, *words: str) -> Result:
 
 def test_rank_has_its_environment_and_argv_arrives_whole(box: Box) -> None:
     script = 'printf "%s|" "$@"; echo; echo $FROM_LOGIN $HCCL_IF_IP; env; echo no >&2; exit 3'
-    code, out, err = box.run("exec", "FILE", "p/0", "--", "sh", "-c", script, "name", *WORDS)
+    code, out, err = box.run_apart("exec", "FILE", "p/0", "--", "sh", "-c", script, "name", *WORDS)
     assert (code, err) == (3, "no\n")  # Nothing of what ~/.bashrc says.
     assert out.startswith("".join(f"{word}|" for word in WORDS) + "\nyes 127.0.0.1\n")
     assert f"\nPATH={box.folder}/bin:" in out  # runtime.setup
     assert "PDTUI_EXEC_SCRIPT" not in out
     assert "PDTUI_RANK" not in out  # It is no part of the rank: a stop leaves it alone.
-    code, out, err = box.run("exec", "FILE", "@box", "--", "printf", "%s|", *WORDS)
+    code, out, err = box.run_apart("exec", "FILE", "@box", "--", "printf", "%s|", *WORDS)
     assert (code, out, err) == (0, "".join(f"{word}|" for word in WORDS), "")
 
 
 def test_statuses_and_words_when_it_cannot_run(box: Box, tmp_path: Path) -> None:
-    assert box.run("exec", "FILE", "@box", "--", "sh", "-c", "kill -9 $$")[0] == 137
-    code, _, err = box.run("exec", "FILE", "@box", "--", "no-such-tool")
+    assert box.run_apart("exec", "FILE", "@box", "--", "sh", "-c", "kill -9 $$")[0] == 137
+    code, _, err = box.run_apart("exec", "FILE", "@box", "--", "no-such-tool")
     assert (code, err) == (127, "pdtui: @box: no-such-tool: No such file or directory\n")
     gone = tmp_path / "gone.yaml"
     text = box.file.read_text().replace("host: local", "host: 127.0.0.1")
     gone.write_text(text.replace("platform: a3", "platform: a3\nssh: {port: 1}"))
-    code, _, err = box.run("exec", str(gone), "@box", "--", "true")
+    code, _, err = box.run_apart("exec", str(gone), "@box", "--", "true")
     assert code == 255
     assert "@box: cannot be reached: 127.0.0.1:1: connection refused" in err
 
@@ -94,7 +94,7 @@ def test_what_is_refused_before_anything_is_reached(box: Box, tmp_path: Path) ->
 
 def test_several_at_once_with_their_names_and_the_highest_status(box: Box) -> None:
     script = "echo on; echo bad >&2; cat; exit ${ASCEND_RT_VISIBLE_DEVICES:-0}"
-    code, out, err = box.run("exec", "FILE", "all", "@box", "--confirm", box.name, "--", "sh", "-c", script)
+    code, out, err = box.run_apart("exec", "FILE", "all", "@box", "--confirm", box.name, "--", "sh", "-c", script)
     assert code == 1  # Device 1, of d/0; p/0 and the host said 0.
     assert sorted(out.splitlines()) == ["@box       on", "d/0        on", "p/0        on"]
     assert sorted(err.splitlines()) == ["@box       bad", "d/0        bad", "p/0        bad"]
@@ -164,7 +164,7 @@ def test_terminal_for_one_target_and_put_back_afterwards(box: Box) -> None:
 
 @pytest.mark.usefixtures("inside")
 def test_journal_tells_who_what_where_and_the_result(box: Box) -> None:
-    box.run("exec", "FILE", "p/0", "--", "env", "HF_TOKEN=hf-secret", "true")
+    box.run_apart("exec", "FILE", "p/0", "--", "env", "HF_TOKEN=hf-secret", "true")
     path = box.folder / f"xdg/pdtui/{box.name}/journal.jsonl"
     who = json.loads(path.read_text().splitlines()[-1])["who"]
     told = journal(box, "p/0", "-n", "2")
@@ -196,7 +196,7 @@ def test_journal_tells_who_what_where_and_the_result(box: Box) -> None:
 def test_journal_of_another_console_comes_from_the_nodes(
     box: Box, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    box.run("exec", "FILE", "@box", "--", "true")
+    box.run_apart("exec", "FILE", "@box", "--", "true")
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
     monkeypatch.setenv("HOME", str(box.folder / "home"))
     assert journal(box, "@box").stdout == ""
@@ -207,7 +207,7 @@ def test_journal_of_another_console_comes_from_the_nodes(
     with subprocess.Popen(argv, env=env, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
         assert process.stdout.readline().endswith("@box  command: true\n")  # It has looked once.
-        box.run("exec", "FILE", "@box", "--", "sh", "-c", "exit 7")
+        box.run_apart("exec", "FILE", "@box", "--", "sh", "-c", "exit 7")
         assert process.stdout.readline().endswith("exec  @box  command: sh -c 'exit 7'\n")
         process.send_signal(signal.SIGINT)
         assert process.wait(60) == 130
