@@ -11,7 +11,25 @@ from hypothesis import strategies as st
 NPUS = {"a2": 8, "a3": 16, "cpu": 0}
 
 WORDS = st.sampled_from(
-    ["plain", "two words", "it's", '"quoted"', "a\\b", "$5", "*", "中文", "-x", "a=b", "~/x", "#x"]
+    [
+        *(
+            "plain",
+            "two words",
+            "it's",
+            '"quoted"',
+            "a\\b",
+            "$5",
+            "*",
+            "中文",
+            "-x",
+            "a=b",
+            "~/x",
+            "#x",
+            "007",
+            "1.50",
+        ),
+        *("${HOME}/x", "a;b", "`x`", "$(x)", "{a,b}", "a\nb", "true", "null", "0x10", " x ", "[1]", "%s", "!!"),
+    ]
 )
 """Values of arguments and variables that a shell would like to misread."""
 

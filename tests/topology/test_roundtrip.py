@@ -107,8 +107,9 @@ def test_samples(name: str) -> None:
     result, draft = imported(topology)
     same_plan(topology, result)
     assert draft.complete, [note for note in draft.notes if note.kind in (Kind.UNREAD, Kind.ASKED)]
-    contradictions = [note for note in draft.notes if note.kind in (Kind.CONTRADICTION, Kind.FINDING)]
-    assert not contradictions
+    # A script of ours gives no cause to complain, nor to guess but whether the model has experts.
+    doubts = (Kind.CONTRADICTION, Kind.FINDING, Kind.ASSUMPTION)
+    assert not [note for note in draft.notes if note.kind in doubts and note.path != "model.kind"]
 
 
 @pytest.mark.parametrize("name", SHAPES)

@@ -371,8 +371,7 @@ class _Assembly:
             part["rpc_port"] = first.rpc_port or VLLM_RPC_PORT
         part["kv_port"] = self._kv_port(group, connector)
         counts = {self.places[host].name: len(group.on(host)) for host in group.hosts}
-        each, left = divmod(group.dp_size, len(names))
-        if list(counts.values()) != [each + (index < left) for index in range(len(names))]:
+        if len(set(counts.values())) > 1 or sum(counts.values()) != group.dp_size:
             part["ranks"] = counts
         if devices := self._devices(group):
             part["devices"] = devices

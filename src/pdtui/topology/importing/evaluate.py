@@ -329,6 +329,8 @@ class Evaluator:
         branches = _branches(node)
         for condition, body in branches:
             holds = True if condition is None else self._holds(condition)
+            if holds is None and self._ends_the_script(body):
+                holds = False  # Where it does, nothing runs.
             if holds is None:
                 if any(map(self._matters, (part for _, parts in branches for part in parts))):
                     text = self.script.text(condition).splitlines()[0] if condition is not None else ""
@@ -345,6 +347,9 @@ class Evaluator:
                 for part in body:
                     yield from self._walk(part)
                 return
+
+    def _ends_the_script(self, body: Sequence[Node]) -> bool:
+        return bool(body) and re.match(r"(?:exit|return)\b", self.script.text(body[-1])) is not None
 
     def _holds(self, condition: Node) -> bool | None:
         """Return whether a condition holds; None when only the machine knows."""

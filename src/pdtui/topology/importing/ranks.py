@@ -50,6 +50,9 @@ _OLD_VARIABLES = {
 
 _NIC_NAMES = frozenset({"nic_name", "nic", "ifname", "net_if", "network_interface"})
 
+_JSON_FLAGS = ("-config", "-overrides", "-kwargs", "-per-prompt")
+"""How flags end whose values are JSON."""
+
 _OLD_REST = ("VLLM_DP_RANK_LOCAL", "VLLM_DP_SIZE_LOCAL", "VLLM_ASCEND_EXTERNAL_DP_LB_ENABLED")
 _SCRIPT_PLACEHOLDER = re.compile(r"x{3,}|your[_-].*|<.*>|nic_name|.*_here|\.\.\.", re.IGNORECASE)
 _KV_ROLES = {"kv_producer": Role.PREFILL, "kv_consumer": Role.DECODE}
@@ -359,6 +362,13 @@ class _Sorter:
         alone = self._is_nixl and self.rank.host.startswith("127.")
         return self.rank.host if alone else "0.0.0.0"  # noqa: S104 - as derived
 
+    def _value(self, name: str, said: Said) -> Any:
+        """Return the JSON value of a flag; of one that takes any text, such as a template, only if it is one."""
+        if name.endswith(_JSON_FLAGS):
+            return self._json(name, said)
+        found = tolerant.read(said.text)
+        return found.value if found is not None and not found.faults and not said.unknown else None
+
     def _flag(self, name: str, said: Said) -> tuple[str, Any]:
         if said.value is True:
             return (name[3:], False) if name.startswith("no-") else (name, True)
@@ -366,7 +376,7 @@ class _Sorter:
             return name, [_plain(word) for word in said.value]
         text = said.value
         if name.endswith("-config") or text.lstrip().startswith("{") or text.lstrip().startswith("["):
-            value = self._json(name, said) if text.lstrip().startswith(("{", "[")) else None
+            value = self._value(name, said) if text.lstrip().startswith(("{", "[")) else None
             if isinstance(value, dict) and set(value) != {"json"}:
                 return name, value
             if isinstance(value, list):
