@@ -429,7 +429,7 @@ def _of(said: Any) -> dict[str, Any]:
 
 
 @given_any(JSON)
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=60, deadline=None)
 def test_whatever_a_host_says_is_read_without_an_error_and_clean(said: Any) -> None:
     agent: Any = Rude(said)
     found = asyncio.run(survey("n1", agent, agent, clock=SystemClock()))

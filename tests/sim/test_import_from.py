@@ -17,9 +17,10 @@ from pdtui.fleet.fleet import Fleet
 from pdtui.fleet.intents import StartRanks
 from pdtui.sim.simulation import Simulation
 from pdtui.topology.compare import argv_changes, env_changes, rank_changes
-from pdtui.topology.importing.observed import ServeCommand
+from pdtui.topology.importing.assemble import assemble
+from pdtui.topology.importing.observed import ServeCommand, Wanted
 from pdtui.topology.importing.report import Kind
-from pdtui.topology.load import load, load_checked
+from pdtui.topology.load import load_bytes, load_checked
 from pdtui.topology.model import SshOptions
 from pdtui.topology.plan import Plan, RankPlan
 from pdtui.topology.planner import make_plan
@@ -95,6 +96,17 @@ async def test_what_runs_is_what_the_plan_says_whoever_started_it(simulation: Si
         line = launch_line(simulation, plan, node, "decode")
         assert (await run(simulation, line, node)).exit_status == 0
 
+    lists = {
+        role: f"--{role}-hosts {' '.join(rank.host for rank in ranks)} --{role}-ports "
+        + " ".join(str(rank.api_port) for rank in ranks)
+        for role, ranks in (("prefiller", plan.ranks[:2]), ("decoder", plan.ranks[2:]))
+    }
+    name = "load_balance_proxy_server_example.py"
+    line = f"echo 'import time; time.sleep(600)' > {name}; nohup python3 {name} --host 0.0.0.0 --port 1999"
+    await run(
+        simulation, f"{line} {lists['prefiller']} {lists['decoder']} > proxy.log 2>&1 < /dev/null &", "node1"
+    )
+
     async def all_run() -> bool:
         done = await run(simulation, "pgrep -cf 'vllm serve.*data-parallel-rank'", "node4")
         return int(str(done.stdout)) >= 2
@@ -123,7 +135,7 @@ async def test_what_runs_is_what_the_plan_says_whoever_started_it(simulation: Si
     )
     assert status == 1, err  # One host could not be asked.
     assert "node3: 2 servers, 16 NPUs" in err
-    assert "node1: 1 server, of pdtui p1/0, 16 NPUs" in err
+    assert "node1: 1 server, of pdtui p1/0, 1 proxy, 16 NPUs" in err
     assert "nowhere: not asked: nowhere: the name has no address" in err
     said = json.loads(out)
     assert (said["schema_version"], said["complete"]) == (1, False)
@@ -132,6 +144,9 @@ async def test_what_runs_is_what_the_plan_says_whoever_started_it(simulation: Si
     ]
     assert "very-secret" not in out + err + (tmp_path / "new.yaml").read_text()
     round_trip(plan, tmp_path / "new.yaml")
+    proxy = load_checked(tmp_path / "new.yaml").proxy
+    assert proxy is not None
+    assert (proxy.node, proxy.port) == ("node1", 1999)
 
 
 def round_trip(plan: Plan, path: Path) -> None:
@@ -175,12 +190,9 @@ async def test_ranks_in_a_container_are_seen_from_the_host_and_from_inside(
         assert seen.hosts[0].npus == 16
         unread = [one.message for one in notes if one.kind is Kind.UNREAD]
         assert [words.partition(":")[0] for words in unread] == ["nowhere was not asked"] * (where is outside)
-    status, _, err = await pdtui(
-        *("import", "--from", "root@node1", "--container", "vllm-ascend"),
-        *("--ssh-config", str(simulation.root / "hosts.conf"), "-o", str(tmp_path / "new.yaml")),
-    )
-    assert status == 0, err
-    topology = load(tmp_path / "new.yaml").topology
+    draft = assemble(seen, Wanted(platform="a3", name="tiny"), notes)
+    assert draft.complete, draft.notes
+    topology = load_bytes(draft.text.encode(), Path("new.yaml")).topology
     assert topology is not None
     assert topology.name == "tiny"
     assert list(topology.groups) == ["p1"]
