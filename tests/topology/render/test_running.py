@@ -290,7 +290,7 @@ ENV = st.dictionaries(st.from_regex(r"V[A-Z0-9]{0,4}", fullmatch=True), TEXT, ma
 KINDS = st.sampled_from(["moe", "dense"])
 
 
-@settings(max_examples=40)
+@settings(max_examples=25)
 @given(ARGS, ENV, KINDS, TEXT.filter(bool), TEXT, st.dictionaries(TEXT, JSON, max_size=2))
 def test_any_value_arrives_as_pdtui_itself_would_start_it(
     args: dict[str, object], env: dict[str, str], kind: str, path: str, served: str, extra: dict[str, object]
@@ -322,7 +322,7 @@ def test_any_value_arrives_as_pdtui_itself_would_start_it(
             assert plain.items() <= first.env.items()
 
 
-@settings(max_examples=15)
+@settings(max_examples=8)
 @given(files())
 def test_the_scripts_of_any_valid_file_start_the_plans_ranks(text: str) -> None:
     with TemporaryDirectory() as folder:

@@ -41,7 +41,10 @@ def readme(topology: Topology, plan: Plan, parts: Sequence[Part], notes: Sequenc
     numbered = (section for section in _sections(topology, plan, parts) if section)
     sections = [
         f"# {topology.name}: scripts",
-        _text(f"{origin(topology)} The ranks start with the same commands and environment as from pdtui."),
+        _text(
+            f"{origin(topology)} For {topology.engine}. The ranks start with the same commands and environment as "
+            "from pdtui."
+        ),
         _contents(topology, parts),
         *(f"## {number}. {section}" for number, section in enumerate(numbered, 1)),
         "## What these scripts do not do\n\n" + "\n".join(map(_item, (*notes, *_ALWAYS[: 1 + with_proxy]))),
@@ -244,6 +247,8 @@ def _proxy(topology: Topology, proxy: ProxySettings, plan: Plan) -> str:
         f"On {proxy.node}, when the ranks are ready: its lists are fixed, and a request that it sends to a rank "
         "that is not ready fails. " + _found("proxy.sh", SCRIPTS[topology.flow], FOLDER, topology)
     )
+    if proxy.kind == "pdtui":
+        text += " It stands in for the proxy of pdtui, which the file names."
     if topology.flow is Flow.LAYERWISE:
         text += (
             f" Decode ranks call it back at http://{proxy.advertise}:{proxy.port}/v1/metaserver, so every decode "
