@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from typing import get_args, get_type_hints
+
 from pdtui.console.port_rows import port_rows
+from pdtui.console.strings import S
 from pdtui.fleet.snapshot import ForeignProcess, NodeState, RankState, Snapshot
-from pdtui.topology.port_map import port_map_of
+from pdtui.topology.plan import PortUse
+from pdtui.topology.port_map import EPHEMERAL_USE, port_map_of
 from tests.console.driving import console
 from tests.support.fake_fleet import FakeFleet, stopped, with_node, with_rank
 
@@ -62,3 +66,8 @@ def test_who_is_there_now_as_far_as_the_snapshot_knows() -> None:
     assert shown(fleet, by_hand)["7100-7115"].endswith("16 of 16 answer, 1 started by hand")
     assert shown(fleet, stopped(fleet.snapshot))["7100-7115"].endswith("nobody answers")
     assert shown(fleet, stopped(fleet.snapshot))["12321"].endswith("no rank runs")
+
+
+def test_every_use_of_a_port_has_a_name() -> None:
+    uses = get_args(get_type_hints(PortUse)["use"])
+    assert {*uses, EPHEMERAL_USE} == S.port_uses.keys()

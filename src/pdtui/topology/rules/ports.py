@@ -9,6 +9,7 @@ from itertools import groupby
 from pdtui.topology.findings import Path, Problem
 from pdtui.topology.model import Group
 from pdtui.topology.plan import PortUse
+from pdtui.topology.port_map import EXACT
 from pdtui.topology.ports import (
     EPHEMERAL,
     hccl_range,
@@ -17,8 +18,6 @@ from pdtui.topology.ports import (
     transfer_engine_rpc_range,
 )
 from pdtui.topology.rules.registry import Context, error, npu_rule, ranges, rule, warning
-
-EXACT = frozenset({"api", "rpc", "kv", "proxy"})
 
 DOCUMENTED_PER_NPU = 1000
 """Ports that vLLM-Ascend's guide reserves for each NPU, whatever the version of Mooncake."""
