@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import shutil
 import textwrap
 
@@ -12,7 +11,7 @@ from pdtui.cli.output import columns, print_json
 from pdtui.errors import UsageError
 from pdtui.text import clean_line, did_you_mean
 from pdtui.topology.findings import Severity
-from pdtui.topology.rules.explained import EXPLANATIONS, Explanation
+from pdtui.topology.rules.explained import EXPLANATIONS, Explanation, rule_id
 
 FAMILIES = {
     "F": "the file itself",
@@ -41,9 +40,9 @@ def show(word: str, *, as_json: bool) -> None:
         else:
             click.echo("\n".join(listed(rules)))
         return
-    rule = EXPLANATIONS.get(_id(word))
+    rule = EXPLANATIONS.get(rule_id(word))
     if rule is None:
-        near = did_you_mean(_id(word), EXPLANATIONS)
+        near = did_you_mean(rule_id(word), EXPLANATIONS)
         raise UsageError(
             f"there is no rule {clean_line(word)}{near}", remedy="`pdtui check --explain all` lists them"
         )
@@ -116,15 +115,3 @@ def _dotted(release: tuple[int, int, int]) -> str:
 
 def _order(rule: Explanation) -> tuple[int, int]:
     return list(FAMILIES).index(rule.id[0]), int(rule.id[1:])
-
-
-def _id(word: str) -> str:
-    """Return an id in its one form: `r1` is R01, `k06` is K6."""
-    match = re.fullmatch(r"([A-Za-z])0*(\d{1,3})", word.strip())
-    if match is None:
-        return word.strip().upper()[:8]
-    letter, number = match[1].upper(), match[2]
-    return next(
-        (known for known in (f"{letter}{number}", f"{letter}{number:0>2}") if known in EXPLANATIONS),
-        f"{letter}{number:0>2}",
-    )

@@ -91,7 +91,7 @@ def said(finding: Finding) -> str:
 
 def _accepted(problems: Iterable[Problem], topology: Topology) -> list[Problem]:
     """Turn accepted warnings into informations that know why; errors cannot be accepted."""
-    from pdtui.topology.rules.explained import EXPLANATIONS
+    from pdtui.topology.rules.explained import EXPLANATIONS, rule_id
 
     result, used = [], set()
     for problem in problems:
@@ -110,7 +110,9 @@ def _accepted(problems: Iterable[Problem], topology: Topology) -> list[Problem]:
         if rule not in used:
             message = f"nothing here is found by {rule}; delete the line, or it may hide a later finding"
             if rule not in EXPLANATIONS:
-                message = f"there is no rule {rule}{did_you_mean(rule.upper(), EXPLANATIONS)}"
+                known = rule_id(rule)
+                guess = f"; did you mean {known}?" if known in EXPLANATIONS else did_you_mean(known, EXPLANATIONS)
+                message = f"there is no rule {rule}{guess}"
             result.append(Problem("F12", Severity.WARNING, message, ("accept", rule), on_key=True))
     return result
 

@@ -254,15 +254,17 @@ def ephemeral(context: Context) -> Iterator[Problem]:
 def starting_ports(context: Context) -> Iterator[Problem]:
     """Ranks that start on one node do not look for free ports in the same place at the same time (R20)."""
     topology = context.topology
+    told = set()
     for group in topology.groups.values():
         node, ranks = max(group.ranks_per_node.items(), key=lambda item: item[1])
-        said = group.env.get("VLLM_PORT")
-        if ranks > 1 and isinstance(said, str) and "$" not in said:
+        said, where = group.env.get("VLLM_PORT"), context.where(group, "env", "VLLM_PORT")
+        if ranks > 1 and isinstance(said, str) and "$" not in said and where not in told:
+            told.add(where)
             message = (
                 f"VLLM_PORT {said} is one for the {ranks} ranks of {group.name} on {node}: each takes it for its "
                 "own, and they meet there; delete it (the API port is api_port)"
             )
-            yield warning("R20", message, context.where(group, "env", "VLLM_PORT"))
+            yield warning("R20", message, where)
     most = max(Counter(rank.node for rank in context.plan.ranks).values(), default=0)
     if topology.has_npus and topology.start.stagger == 0 and most > 1:
         message = (

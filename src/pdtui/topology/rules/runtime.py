@@ -44,7 +44,7 @@ def image(context: Context) -> Iterator[Problem]:
     if any(SUFFIXES[mark] != platform for mark in marks):
         yield error("V11", f"{name} is built for other NPUs; {wanted} {suffix}", path)
     elif _TAG_SUFFIX[platform] and repository == "vllm-ascend" and _PLAIN_TAG.fullmatch(tag):
-        yield warning("V11", f"{name} is called as one that is built for A2; {wanted} {suffix}", path)
+        yield warning("V11", f"{name} has the name of an image for A2; {wanted} {suffix}", path)
     version = _TAG_VERSION.match(tag) if repository == "vllm-ascend" else None
     said = release_of(topology.vllm_ascend)
     if version is not None and said is not None and release_of(version[1]) != said:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 
 from pdtui.topology.rules.explained import (
@@ -32,4 +33,14 @@ EXPLANATIONS: Mapping[str, Explanation] = {
 }
 """Rule id -> what is known about it."""
 
-__all__ = ["EXPLANATIONS", "Explanation"]
+
+def rule_id(word: str) -> str:
+    """Return an id in its one form, whether there is such a rule or not: `r1` is R01, `k06` is K6."""
+    match = re.fullmatch(r"([A-Za-z])0*(\d{1,3})", word.strip())
+    if match is None:
+        return word.strip().upper()[:8]
+    forms = (f"{match[1].upper()}{match[2]}", f"{match[1].upper()}{match[2]:0>2}")
+    return next((form for form in forms if form in EXPLANATIONS), forms[1])
+
+
+__all__ = ["EXPLANATIONS", "Explanation", "rule_id"]
