@@ -92,6 +92,10 @@ EXAMPLES: dict[str, tuple[str, str]] = {
         "pdtui: cannot read /home/u/my venv's/activate (runtime.setup of the topology file)",
         "the set-up file /home/u/my venv's/activate is not there",
     ),
+    "secret-missing": (
+        "pdtui: cannot read /run/my key (VLLM_API_KEY of the topology file)",
+        "what VLLM_API_KEY refers to is not there: no file /run/my key that can be read",
+    ),
     "vllm-missing": ("bash: line 12: vllm: command not found", "no vllm"),
     "device-invalid": ("RuntimeError: open device 3 failed, runtime result = 107001", "(3)"),
     "npu-card-health": ("RuntimeError: NPU card health status is not OK", "healthy"),

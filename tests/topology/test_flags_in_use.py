@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.topology.examples import loaded
+from tests.topology.examples import changed, loaded, of_rule
 
 FILE = """
 pdtui: 1
@@ -108,3 +108,13 @@ proxy: {{node: n0, port: 1999}}
 @pytest.mark.parametrize("version", ["0.22.1rc1", "0.23.0", "main"])
 def test_what_nightly_deployments_set_is_left_alone(version: str) -> None:
     assert loaded(FILE.format(version=version)).findings == ()
+
+
+def test_each_key_of_a_text_is_reported_and_what_groups_share_only_once() -> None:
+    text = """additional-config: '{"lmhead_tensor_parallel_size": 16, "recompute_schedular_enable": true}'"""
+    findings = of_rule(loaded(changed(("seed: 1024", f"seed: 1024, {text}"))).findings, "R39")
+    assert [finding.message.split("`")[1] for finding in findings] == [
+        "lmhead_tensor_parallel_size",
+        "recompute_schedular_enable",
+    ]
+    assert {finding.path for finding in findings} == {"defaults.args.additional-config"}

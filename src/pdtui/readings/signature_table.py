@@ -323,6 +323,13 @@ _ENVIRONMENT = _make(
         "install what it belongs to where the ranks run, or correct runtime.setup",
     ),
     (
+        "secret-missing",
+        r"^pdtui: (?:cannot read (?P<file>.+)|(?P<name>\w+) is not set where the rank runs)"
+        r" \((?P<variable>\w+) of the topology file\)",
+        "what {variable} refers to is not there[: no file {file} that can be read][: {name} is not set]",
+        "put the secret where the rank runs, readable for its user, or correct the reference in the file",
+    ),
+    (
         "vllm-missing",
         r"(?:vllm|python3?): (?:command )?not found|No module named 'vllm",
         "there is no vllm where it started",

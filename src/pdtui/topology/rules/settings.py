@@ -132,12 +132,9 @@ def is_hybrid(context: Context) -> bool:
 
 
 def per_group(context: Context, *functions: Callable[[Context, Group], Iterator[Problem]]) -> Iterator[Problem]:
-    """Yield what is found for each group, once for each place: a level that groups share is one place."""
+    """Yield what is found for each group, but nothing twice of one place: a level that groups share is one."""
     seen: set[tuple[str, Path]] = set()
     for group in context.topology.groups.values():
-        for function in functions:
-            for problem in function(context, group):
-                key = (problem.rule, problem.path)
-                if key not in seen:
-                    seen.add(key)
-                    yield problem
+        found = [problem for function in functions for problem in function(context, group)]
+        yield from (problem for problem in found if (problem.rule, problem.path) not in seen)
+        seen.update((problem.rule, problem.path) for problem in found)
