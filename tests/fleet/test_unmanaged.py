@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -18,6 +20,7 @@ from pdtui.remote.messages.processes import Listener, Output, ProcessInfo
 from pdtui.topology.plan import RankPlan
 from tests.fleet.cluster import ALL, DECODE, Cluster
 from tests.fleet.npu_tools import Tools
+from tests.support.memory_node import MemoryAgent
 
 PYTHON = "/usr/bin/python3"
 PIDS = {"p1/0": 100, "p2/0": 100, "decode/0": 200, "decode/1": 210, "decode/2": 200, "decode/3": 210}
@@ -393,3 +396,26 @@ async def test_known_processes_are_not_described_again(cluster: Cluster) -> None
         assert asked
         assert set(asked) == {0}
         assert fleet.store.ranks["p1/0"].by == "alice"
+
+
+async def test_what_a_file_only_refers_to_is_not_asked_of_a_server_and_no_difference(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    text = cluster.topology.path.read_text().replace("args: {enable", "args: {api-key: {file: /run/key}, enable")
+    cluster.topology.path.write_text(text)
+    cluster.load(cluster.topology.path)
+    asked: set[str] = set()
+    processes = MemoryAgent.processes
+
+    async def noted(agent: MemoryAgent, *, env: Sequence[str] = (), **options: Any) -> Sequence[ProcessInfo]:
+        asked.update(env)
+        found = await processes(agent, env=env, **options)
+        return [replace(one, env={name: one.env[name] for name in env if name in one.env}) for one in found]
+
+    monkeypatch.setattr(MemoryAgent, "processes", noted)
+    put(cluster, "p1/0")
+    async with cluster.fleet() as fleet:
+        rank = fleet.store.ranks["p1/0"]
+        assert (rank.state, rank.difference) == (RankState.UNMANAGED, ())
+    assert "HCCL_IF_IP" in asked
+    assert "VLLM_API_KEY" not in asked
