@@ -65,6 +65,14 @@ def kv_config(role: str, port: int, *, tp: int = 1, dp: int = 1, decode_tp: int 
     )
 
 
+def with_pool(config: str) -> str:
+    """Return the same with a KV pool beside it; the port at the top binds nobody."""
+    child = json.loads(config)
+    pool = {"kv_connector": "AscendStoreConnector", "kv_role": child["kv_role"]}
+    top = {"kv_connector": "MultiConnector", "kv_role": child["kv_role"], "kv_port": 1}
+    return json.dumps({**top, "kv_connector_extra_config": {"connectors": [child, pool]}})
+
+
 class Server:
     """`vllm serve` started by hand on a node, its log in the node's home."""
 

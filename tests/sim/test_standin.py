@@ -12,7 +12,7 @@ import aiohttp
 import pytest
 
 from pdtui.sim.simulation import Simulation
-from tests.sim.support import DATA, Server, kv_config, run, until
+from tests.sim.support import DATA, Server, kv_config, run, until, with_pool
 from tests.support.waiting import eventually
 
 PROMPT = "Why are prefill and decode kept apart?"
@@ -154,15 +154,37 @@ async def test_a_taken_api_port(simulation: Simulation) -> None:
     assert "OSError: [Errno 98] Address already in use" in server.log
 
 
-async def test_a_taken_kv_port_is_an_error_and_no_exit(simulation: Simulation) -> None:
+@pytest.mark.parametrize("config", [kv_config("kv_producer", 14000), with_pool(kv_config("kv_producer", 14000))])
+async def test_a_taken_kv_port_is_an_error_and_no_exit(simulation: Simulation, config: str) -> None:
     server = Server(simulation, "node1", 7100)
     with socket.create_server((server.node.machine.address, 14000)):
-        await server.start("--kv-transfer-config", kv_config("kv_producer", 14000), env={"PDTUI_SIM_SPEED": "20"})
+        await server.start("--kv-transfer-config", config, env={"PDTUI_SIM_SPEED": "20"})
         await eventually(lambda: "zmq.error.ZMQError: Address already in use" in server.log)
         assert await server.health() is None
         assert not server.status_path.exists()
     await server.signal("TERM")
     assert await server.exit_status() == 0
+
+
+@pytest.mark.parametrize(
+    ("config", "words"),
+    [
+        (
+            with_pool(kv_config("kv_producer", 14000)).replace("AscendStore", "Pool"),
+            "Unsupported connector type: PoolConnector",
+        ),
+        ('{"kv_connector": "MultiConnector", "kv_role": "kv_producer"}', "assert ktcs is not None"),
+        (
+            with_pool(kv_config("kv_producer", 14000)).replace('"prefill"', '"p"'),
+            'assert "prefill" in vllm_config',
+        ),
+    ],
+)
+async def test_children_that_it_cannot_run(simulation: Simulation, config: str, words: str) -> None:
+    server = Server(simulation, "node1", 7100)
+    await server.start("--kv-transfer-config", config)
+    assert await server.exit_status() == 1
+    assert words in server.log
 
 
 async def test_a_taken_rpc_port(simulation: Simulation) -> None:

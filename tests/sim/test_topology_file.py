@@ -59,9 +59,10 @@ async def test_what_else_was_written_stays(simulation: Simulation) -> None:
         )
 
 
-def test_layerwise_comes_later(tmp_path: Path) -> None:
+@pytest.mark.parametrize("connector", ["MooncakeLayerwiseConnector", "SfaRemoteD2HConnector"])
+def test_layerwise_comes_later(tmp_path: Path, connector: str) -> None:
     with pytest.raises(SimulationError, match=r"layerwise.*comes later"):
-        Simulation(changed(tmp_path, "MooncakeConnectorV1", "MooncakeLayerwiseConnector"))
+        Simulation(changed(tmp_path, "MooncakeConnectorV1", connector))
 
 
 @pytest.mark.parametrize("platform", ["a5", "a9"])

@@ -196,7 +196,7 @@ class TopologyFile:
     def check_flow(self) -> None:
         """Refuse what the simulator does not know. Raises `SimulationError`."""
         connector = self._text("kv", "connector")
-        if "layerwise" in connector.lower():
+        if "layerwise" in connector.lower() or connector == "SfaRemoteD2HConnector":
             raise SimulationError(
                 f"{self.path}: the layerwise flow ({connector}) cannot be simulated yet; it comes later",
                 remedy="the pull flow (MooncakeConnectorV1) can be simulated",

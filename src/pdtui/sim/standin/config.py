@@ -71,11 +71,40 @@ BLOCK_BYTES = 65536
 """KV of 128 tokens of the tiny model in 16 bits."""
 
 
+CARRIERS = (
+    "MooncakeConnectorV1",
+    "MooncakeHybridConnector",
+    "MooncakeLayerwiseConnector",
+    "SfaRemoteD2HConnector",
+)
+"""Connectors of vllm-ascend that carry KV from prefill to decode."""
+KEEPERS = ("AscendStoreConnector", "MooncakeConnectorStoreV1", "UCMConnector", "OffloadingConnector",
+           "SimpleCPUOffloadConnector", "RecomputeCPUOffloadConnector", "LMCacheAscendConnector")  # fmt: skip
+"""Connectors that keep KV: a pool, or memory of the host."""
+
+
 def local_address(host: str, address: str) -> str:
     """Return the address to bind or reach for a name of this node; `address` stands for all that it shares."""
     if not address:
         return "0.0.0.0" if host == "::" else host
     return address if host in ("0.0.0.0", "::", *LOOPBACK) else host
+
+
+def _children(kv: dict[str, Any]) -> list[dict[str, Any]]:
+    """Return the connectors that a MultiConnector is told to run (multi_connector.py reads `connectors`)."""
+    if kv.get("kv_connector") != "MultiConnector":
+        return []
+    found = (kv.get("kv_connector_extra_config") or {}).get("connectors")
+    if not found or not isinstance(found, list):
+        place = "vllm/vllm/distributed/kv_transfer/kv_connector/v1/multi_connector.py:158:__init__:"
+        raise Refused(traceback(SERVE, f"{place}assert ktcs is not None", error="AssertionError"))
+    return [one for one in found if isinstance(one, dict)]
+
+
+def _port(said: Any) -> int:
+    """Return a KV port; a child's is not looked at when the command is read."""
+    text = str(said)
+    return int(text) if text.isdecimal() and len(text) < 6 else 14579
 
 
 class Config:
@@ -110,9 +139,12 @@ class Config:
         self.api_key = str(flags.get("api-key") or os.environ.get("VLLM_API_KEY", ""))
         self.mtp = isinstance(flags.get("speculative-config"), dict)
         self.kv: dict[str, Any] = flags.get("kv-transfer-config") or {}
-        self.connector = str(self.kv.get("kv_connector") or "")
+        self.children = _children(self.kv)
+        self.transfer = next((one for one in self.children if one.get("kv_connector") in CARRIERS), self.kv)
+        """The configuration of the connector that carries KV: a child's under MultiConnector."""
+        self.connector = str(self.transfer.get("kv_connector") or "")
         self.role = str(self.kv.get("kv_role") or "")
-        self.kv_port = int(self.kv.get("kv_port", 14579))
+        self.kv_port = _port(self.transfer.get("kv_port"))
         self.host_ip = os.environ.get("VLLM_HOST_IP") or address or _own_address()
         self.lease = float(os.environ.get("VLLM_MOONCAKE_ABORT_REQUEST_TIMEOUT") or 480)
         self.side_host = local_address(os.environ.get("VLLM_NIXL_SIDE_CHANNEL_HOST") or "localhost", address)
@@ -169,7 +201,7 @@ class Config:
 
     def kv_handshake_port(self, worker: int) -> int | None:
         """Return the port that a worker binds: producers of the pull connectors only, consumers of layerwise only."""
-        if "Layerwise" in self.connector:
+        if self.connector in ("MooncakeLayerwiseConnector", "SfaRemoteD2HConnector"):
             return self.kv_port + self.dp_rank * self.tp + worker % self.tp if self.role == "kv_consumer" else None
         if self.connector in ("MooncakeConnectorV1", "MooncakeHybridConnector", "MooncakeConnector"):
             return self.kv_base() + worker if self.role == "kv_producer" else None
@@ -255,13 +287,11 @@ class Config:
         if not self.connector:
             return
         known: tuple[str, ...]
-        known = ("MooncakeConnectorV1", "MooncakeHybridConnector", "MooncakeLayerwiseConnector", "MultiConnector",
-                 "AscendStoreConnector", "MooncakeConnectorStoreV1", "UCMConnector", "SfaRemoteD2HConnector")  # fmt: skip
-        if self.cpu:
-            known = ("NixlConnector",)
-        if self.connector not in known:
-            text = f"Unsupported connector type: {self.connector}"
-            raise Refused(traceback(SERVE, ENGINE_ARGS, error=validation_error("VllmConfig", text)))
+        known = ("NixlConnector",) if self.cpu else (*CARRIERS, *KEEPERS, "MultiConnector")
+        for one in (self.kv, *self.children):
+            if one.get("kv_connector") not in known:
+                text = f"Unsupported connector type: {one.get('kv_connector')}"
+                raise Refused(traceback(SERVE, ENGINE_ARGS, error=validation_error("VllmConfig", text)))
         extra = self.kv.get("kv_connector_extra_config") or {}
         for role, side in (("kv_producer", "prefill"), ("kv_consumer", "decode")):
             block = extra.get(side)
@@ -284,7 +314,7 @@ class Config:
         if not self.connector.startswith("Mooncake"):
             return ""
         place = "vllm-ascend/vllm_ascend/distributed/kv_transfer/kv_p2p/mooncake_connector.py:1021:__init__:"
-        extra = self.kv.get("kv_connector_extra_config") or {}
+        extra = self.transfer.get("kv_connector_extra_config") or {}
         for side in ("prefill", "decode"):
             if side not in extra:
                 code = f'assert "{side}" in vllm_config.kv_transfer_config.kv_connector_extra_config.keys()'
