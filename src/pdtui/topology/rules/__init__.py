@@ -22,6 +22,7 @@ from pdtui.topology.rules import (
     runtime,
     secrets,
     serving,
+    stores,
     variables,
     workload,
 )
@@ -43,6 +44,7 @@ __all__ = [
     "runtime",
     "secrets",
     "serving",
+    "stores",
     "variables",
     "workload",
 ]

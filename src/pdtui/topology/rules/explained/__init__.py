@@ -15,6 +15,7 @@ from pdtui.topology.rules.explained import (
     ports,
     proxy,
     runtime,
+    stores,
     workload,
 )
 from pdtui.topology.rules.explained.explanation import Explanation
@@ -24,6 +25,7 @@ EXPLANATIONS: Mapping[str, Explanation] = {
     **groups.RULES,
     **ports.RULES,
     **kv.RULES,
+    **stores.RULES,
     **flags.RULES,
     **environment.RULES,
     **runtime.RULES,
