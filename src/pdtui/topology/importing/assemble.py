@@ -26,8 +26,10 @@ from pdtui.topology.importing.places import (
 )
 from pdtui.topology.importing.ranks import PLACEHOLDER, Rank, Sourced, is_placeholder, sort, sourced
 from pdtui.topology.importing.report import Draft, Kind, Note, merged, note
+from pdtui.topology.importing.targets import aimed_elsewhere
 from pdtui.topology.load import load_bytes
 from pdtui.topology.model import NPUS_PER_NODE, Role
+from pdtui.topology.render.container import usual
 from pdtui.topology.versions import release_of
 from pdtui.topology.yaml_tree import parse
 
@@ -67,6 +69,7 @@ class _Assembly:
         self.groups: list[Formed] = []
         self.kind = "moe"
         self._cpu = False
+        self._on = ""
 
     def draft(self) -> Draft:
         self._sort()
@@ -130,6 +133,7 @@ class _Assembly:
             own[group.name] = mine
         sorted_out = levels.sort_out(self.groups, own)
         platform = self._platform()
+        self._on = platform
         self._cpu = platform == "cpu"
         head = {"pdtui": 1, "name": self._name(), "platform": platform}
         head["vllm" if self._cpu else "vllm_ascend"] = self._version()
@@ -247,11 +251,22 @@ class _Assembly:
             first = containers[0]
             said["image"] = first.image
             said |= {"shm_size": first.shm_size} if first.shm_size else {}
-            devices = [name for name in first.devices if not re.search(r"/davinci\d+$", name)]
+            devices, mounts = self._beyond_usual(first)
             said |= {"devices": devices} if devices else {}
-            said |= {"mounts": list(first.mounts)} if first.mounts else {}
+            said |= {"mounts": mounts} if mounts else {}
             said |= {"options": list(first.options)} if first.options else {}
         return {key: value for key, value in said.items() if value}
+
+    def _beyond_usual(self, container: ContainerCommand) -> tuple[list[str], list[str]]:
+        """Return device files and mounts that are not every container's: NPUs and their driver."""
+        usual_devices, usual_mounts = usual(self._on)
+        devices = [
+            name
+            for name in container.devices
+            if not re.search(r"/davinci\d+$", name) and name not in usual_devices
+        ]
+        mounts = [mount for mount in container.mounts if mount.removesuffix(":ro") not in usual_mounts]
+        return devices, mounts
 
     def _compare(self, containers: Sequence[ContainerCommand]) -> None:
         first = containers[0]
@@ -497,6 +512,9 @@ class _Assembly:
                 f"the proxy was put on {host or 'the first node'}: it listens on {listen}, which names no node"
             )
             self.notes.append(note(Kind.ASSUMPTION, message, proxy.origin, path="proxy.node"))
+        served = [rank.served for rank in self.ranks if rank.served is not None]
+        ports = frozenset(rank.api_port for rank in self.ranks)
+        self.notes += aimed_elsewhere(self.seen.targets, proxy.port, ports, served)
         message = f"{proxy.script} -> the proxy of pdtui, with the same lists: they follow from the groups"
         self.notes.append(note(Kind.TRANSLATION, message, proxy.origin, path="proxy"))
         port = proxy.port.number if proxy.port is not None else 8000

@@ -32,7 +32,7 @@ _ASSIGNED = re.compile(r"([A-Za-z_][A-Za-z0-9_]*)(\+?)=(.*)\Z", re.DOTALL)
 _IP = r"(?:\d{1,3}(?:\.\d{1,3}){3})"
 _ON_HOST = re.compile(
     rf"#+\W*(?:(?:on|node|host|server|run on|在|节点)\s*[:：]?\s*)?({_IP})\W*(?:上)?\W*\Z|"
-    rf"#+\W*(?:on|run on)\s+(?:node|host|server)?\s*([A-Za-z0-9][\w.-]*)\W*\Z",
+    rf"#+\W*(?:on|run on)\s+(?:(?:node|host|server)\s+)?([A-Za-z0-9][\w.-]*)\W*\Z",
     re.IGNORECASE,
 )
 
@@ -136,7 +136,7 @@ class Evaluator:
 
     def _simple(self, node: Node) -> Iterator[Ran]:
         first = self.script.line(node)
-        for words in statements(self.script.text(node)):
+        for words in statements(self.script.command(node)):
             self._budget[0] -= 1
             yield from self._command(words, first)
 
@@ -183,8 +183,11 @@ class Evaluator:
             return None
         rest = (Piece("text", match[3], match[3]),) if match[3] else ()
         value = self._assigned_value(match[1], (*rest, *word.pieces[1:]), first + word.line)
-        if match[2] and isinstance(value, Said) and isinstance(old := self.state.variables.get(match[1]), Said):
+        old = self.state.variables.get(match[1])
+        if match[2] and isinstance(value, Said) and isinstance(old, Said):
             value = replace(value, value=old.text + value.text, unknown=old.unknown or value.unknown)
+        elif match[2] and isinstance(value, tuple) and old is not None:
+            value = (*((old,) if isinstance(old, Said) else old), *value)
         return match[1], value
 
     def _assigned_value(self, name: str, pieces: tuple[Piece, ...], line: int) -> Value:
@@ -395,7 +398,9 @@ class Evaluator:
             if inside is not None and target is not None:
                 name = target[1].strip("'\"").rsplit("/", 1)[-1]
                 self.files[name] = (self.script.text(inside), self.script.line(inside))
-        if body is not None:
+        if body is not None and body.type == "command" and here is None:
+            yield from self._simple(node)  # Words may follow a redirection.
+        elif body is not None:
             yield from self._walk(body)
 
     def _skip(self, node: Node) -> Iterator[Ran]:
@@ -426,23 +431,35 @@ class Evaluator:
 
     def values(self, pieces: tuple[Piece, ...], line: int) -> list[Said]:
         """Return the words that one written word becomes."""
-        origin = self._origin(line)
         if len(pieces) == 1 and (many := self._all(pieces[0])) is not None:
             return many
-        if all(piece.kind == "text" for piece in pieces):
-            # Braces are only alive unquoted; a quoted part is kept apart by a character that no script has.
-            text = "".join(piece.text if not piece.quoted else piece.text.translate(_HIDE) for piece in pieces)
-            if "{" in text:
-                return [Said(word.translate(_SHOW), origin) for word in braces(text)]
-            return [Said(text.translate(_SHOW), origin)]
-        said = self.one(pieces, line)
-        unquoted = [piece for piece in pieces if piece.kind == "variable" and not piece.quoted]
-        if unquoted and not said.unknown:
-            if not said.text.strip():
-                return [] if not any(piece.quoted for piece in pieces) else [said]
-            if len(pieces) == 1 and len(parts := said.text.split()) > 1:
-                return [replace(said, value=part) for part in parts]
-        return [said]
+        return [said for word in _without_braces(pieces) for said in self._fields(word, line)]
+
+    def _fields(self, pieces: tuple[Piece, ...], line: int) -> list[Said]:
+        """Return the words that a word without braces becomes: unquoted variables are split at blanks."""
+        if not any(piece.kind == "variable" and not piece.quoted for piece in pieces):
+            return [self.one(pieces, line)]
+        found: list[Said] = []
+        open_: list[Said] = []
+        for piece in pieces:
+            said = self._piece(piece, line)
+            if piece.quoted or piece.kind != "variable" or said.unknown:
+                open_.append(said)
+                continue
+            parts = re.split(r"[ \t\n]+", said.text)
+            for number, part in enumerate(parts):
+                if number and open_:
+                    found.append(self._joined(open_, line))
+                    open_ = []
+                if part:
+                    open_.append(replace(said, value=part))
+        return [*found, self._joined(open_, line)] if open_ else found
+
+    def _joined(self, parts: Sequence[Said], line: int) -> Said:
+        if len(parts) == 1:
+            return parts[0]
+        unknown = next((part.unknown for part in parts if part.unknown), "")
+        return Said("".join(part.text for part in parts), self._origin(line), unknown)
 
     def _all(self, piece: Piece) -> list[Said] | None:
         """Return the words of `"$@"` or `"${ARRAY[@]}"`; None if it is neither, or not known."""
@@ -566,9 +583,40 @@ _OPERATIONS: Mapping[type[ast.operator], Callable[[int, int], int]] = {
     ast.Mod: lambda left, right: left % right,
 }
 
-_HIDDEN = dict(zip("{},.", "\ue000\ue001\ue002\ue003", strict=True))
-_HIDE = str.maketrans(_HIDDEN)
-_SHOW = str.maketrans({hidden: char for char, hidden in _HIDDEN.items()})
+_STANDS_IN = 0xE000
+"""First of the characters that stand for pieces while braces are looked for; no script has them."""
+
+
+def _without_braces(pieces: tuple[Piece, ...]) -> list[tuple[Piece, ...]]:
+    """Return the words that a word with unquoted `{a,b}` or `{0..3}` becomes, before variables are filled in."""
+    alive = [piece.kind == "text" and not piece.quoted for piece in pieces]
+    text = "".join(
+        piece.text if is_alive else chr(_STANDS_IN + number)
+        for number, (piece, is_alive) in enumerate(zip(pieces, alive, strict=True))
+    )
+    if (
+        "{" not in text
+        or len(pieces) > 1000
+        or any(_STANDS_IN <= ord(char) < 0xF900 for piece in pieces for char in piece.text if not char.isascii())
+    ):
+        return [pieces]
+    return [tuple(_back(word, pieces)) for word in braces(text)]
+
+
+def _back(word: str, pieces: tuple[Piece, ...]) -> Iterator[Piece]:
+    literal = ""
+    for char in word:
+        number = ord(char) - _STANDS_IN
+        if not 0 <= number < len(pieces):
+            literal += char
+            continue
+        if literal:
+            yield Piece("text", literal, literal)
+            literal = ""
+        yield pieces[number]
+    if literal or not word:
+        yield Piece("text", literal, literal)
+
 
 _MATTERS = re.compile(r"\bvllm\b|launch_online_dp|_proxy|docker\s+run|\bexport\b|run_dp_template|\.sh\b")
 

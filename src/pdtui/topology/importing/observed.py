@@ -161,6 +161,14 @@ class Wanted:
 
 
 @dataclass(frozen=True, slots=True)
+class Target:
+    """What a test request or a benchmark is aimed at."""
+
+    kind: Literal["port", "model"]
+    said: Said
+
+
+@dataclass(frozen=True, slots=True)
 class Observed:
     """Everything that was seen, in the order in which it was seen."""
 
@@ -176,6 +184,8 @@ class Observed:
     """Folder of the records of ranks that pdtui started; None where it is the usual one, or nobody's."""
     exec: Sequence[str] = ()
     """Words before the container's name that run a command in it; empty: docker's."""
+    targets: Sequence[Target] = ()
+    """Test requests and benchmarks beside the scripts."""
 
 
 BOOLEAN_FLAGS = frozenset(

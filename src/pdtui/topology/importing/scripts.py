@@ -22,12 +22,14 @@ from pdtui.topology.importing.observed import (
     ProxyCommand,
     Said,
     ServeCommand,
+    Target,
     Wanted,
     serve_command,
 )
 from pdtui.topology.importing.proxies import proxy_command
 from pdtui.topology.importing.report import Kind, Note, note
 from pdtui.topology.importing.shell import Script
+from pdtui.topology.importing.targets import targets
 
 LARGEST = 4 * 1024 * 1024
 """Bytes of a file; scripts are a thousandth of it."""
@@ -85,6 +87,7 @@ class _Reader:
     common: dict[str, Said] = field(default_factory=dict)
     """Exports that stand in a document outside of its scripts."""
     setups: list[Said] = field(default_factory=list)
+    targets: list[Target] = field(default_factory=list)
     users: dict[str, str] = field(default_factory=dict)
     """Host -> user of SSH."""
 
@@ -94,6 +97,7 @@ class _Reader:
             return
         name = source.name
         lower = name.lower()
+        self.targets += targets(text, name)
         stripped = text.lstrip()
         if lower.endswith(".json") or (stripped.startswith("{") and not lower.endswith((".sh", ".txt", ".md"))):
             self._json(name, text, source.host)
@@ -446,7 +450,12 @@ class _Reader:
             commands = [replace(command, env={**extra, **command.env}) for command in commands]
         hosts = [Host(name, ssh_user=user) for name, user in self.users.items()]
         return Observed(
-            tuple(commands), tuple(proxies), tuple(self.containers), tuple(hosts), setup=tuple(self.setups)
+            tuple(commands),
+            tuple(proxies),
+            tuple(self.containers),
+            tuple(hosts),
+            setup=tuple(self.setups),
+            targets=tuple(self.targets),
         )
 
 

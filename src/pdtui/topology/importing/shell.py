@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from functools import cache
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from tree_sitter import Node, Parser
+
+_BLANKS = re.compile(rb"(?:[ \t]|\\[ \t]|\\\n)+")
 
 
 @cache
@@ -30,6 +33,12 @@ class Script:
     def text(self, node: Node) -> str:
         """Return the text of a node."""
         return self.data[node.start_byte : node.end_byte].decode("utf-8", "replace")
+
+    def command(self, node: Node) -> str:
+        """Return the text of a command, with the escaped blanks at its end, which the grammar leaves out."""
+        more = _BLANKS.match(self.data, node.end_byte)
+        end = more.end() if more is not None else node.end_byte
+        return self.data[node.start_byte : end].decode("utf-8", "replace")
 
     def line(self, node: Node) -> int:
         """Return the line on which a node begins."""

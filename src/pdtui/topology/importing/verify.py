@@ -9,7 +9,7 @@ from pdtui.topology.importing import tolerant
 from pdtui.topology.importing.groups import Formed
 from pdtui.topology.importing.observed import Origin, Said, serve_command
 from pdtui.topology.importing.places import HELPERS
-from pdtui.topology.importing.ranks import Rank
+from pdtui.topology.importing.ranks import Rank, is_placeholder
 from pdtui.topology.importing.report import Kind, Note, note
 from pdtui.topology.model import Topology
 from pdtui.topology.plan import RankPlan
@@ -76,7 +76,7 @@ def _script(rank: Rank) -> dict[str, tuple[Any, str]]:
     """Return what a command sets: flag or variable -> (its meaning, its text)."""
     found = _flags(rank.command.flags)
     for name, said in rank.command.env.items():
-        if not said.unknown and not said.prepended:
+        if not said.unknown and not said.prepended and not is_placeholder(said.text):
             found[name] = (said.text, said.text)
     return found
 

@@ -319,13 +319,15 @@ def braces(text: str) -> list[str]:
     done: list[str] = []
     while found and len(found) + len(done) < _MOST_BRACES:
         word = found.pop(0)
-        if match := _RANGE.search(word):
+        match, other = _RANGE.search(word), _LIST.search(word)
+        if match and not (other and other.start() < match.start()):
             first, last, step = int(match[1]), int(match[2]), abs(int(match[3] or 1)) or 1
             pad = len(match[1]) if match[1].startswith("0") and len(match[1]) > 1 else 0
             numbers = range(first, last + 1, step) if first <= last else range(first, last - 1, -step)
             items = [str(number).zfill(pad) for number in numbers[:_MOST_BRACES]]
-        elif match := _LIST.search(word):
-            items = match[1].split(",")
+        elif other:
+            match = other
+            items = other[1].split(",")
         else:
             done.append(word)
             continue

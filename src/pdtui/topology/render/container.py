@@ -60,6 +60,16 @@ _MOUNTS: dict[Platform, tuple[str, ...]] = {
 """Folders and files of the host that are at the same place in the container."""
 
 
+def usual(platform: str) -> tuple[frozenset[str], frozenset[str]]:
+    """Return device files and mounts that a container of a platform gets without the file's saying so."""
+    devices_ = {name: found for name, found in _DEVICES.items() if name == platform}
+    mounts_ = {name: found for name, found in _MOUNTS.items() if name == platform}
+    return (
+        frozenset(device for found in devices_.values() for device in found),
+        frozenset(f"{path}:{path}" for found in mounts_.values() for path in found),
+    )
+
+
 def container_argv(topology: Topology, node: str) -> tuple[str, ...]:
     """Return the command that starts a node's container in the background; it runs until it is stopped.
 

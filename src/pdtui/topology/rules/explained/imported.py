@@ -78,6 +78,14 @@ RULES: Mapping[str, Explanation] = table(
             (Severity.WARNING,),
         ),
         Explanation(
+            "X12",
+            "Test requests and benchmarks go to the proxy's port and name the model as it is served",
+            "The connection is refused, or the answer is 404: the model does not exist.",
+            "Take port and name from the topology; `pdtui ask` and the rendered benchmark do.",
+            "vllm-ascend's guides: their curl and AISBench examples name other ports and models",
+            (Severity.INFO,),
+        ),
+        Explanation(
             "X3",
             "Lists that the proxy of v0.9.1 expands come out equally long",
             "It pairs hosts and ports and drops what is left over, without a word.",
