@@ -118,3 +118,21 @@ def test_each_key_of_a_text_is_reported_and_what_groups_share_only_once() -> Non
         "recompute_schedular_enable",
     ]
     assert {finding.path for finding in findings} == {"defaults.args.additional-config"}
+
+
+@pytest.mark.parametrize(
+    "value", [".inf", "-.inf", ".nan", "'1e400'", "1e30", "[]", "{}", "null", "''", "{a: {b: [c]}}"]
+)
+def test_values_of_any_kind_are_survived(value: str) -> None:
+    names = (
+        *("max-num-seqs", "max-num-batched-tokens", "max-model-len", "gpu-memory-utilization", "block-size"),
+        *("spec-tokens", "speculative-config", "compilation-config", "additional-config", "api-server-count"),
+        *("enable-expert-parallel", "scheduling-policy", "num-redundant-experts", "api-key"),
+    )
+    args = ", ".join(f"{name}: {value}" for name in names)
+    text = changed(
+        ("{seed: 1024, max-model-len: 4000}", f"{{{args}}}"),
+        ("{max-num-seqs: 40}", "{spec-tokens: 2, compilation-config: {cudagraph_capture_sizes: [.inf, x, 8]}}"),
+        ("name: small", "name: small\nworkload: {input_tokens: 9, output_tokens: 9, concurrency: 9}"),
+    )
+    assert loaded(text).topology is not None

@@ -158,7 +158,7 @@ def _unknown(context: Context, key: str, where: tuple[str | int, ...]) -> Proble
 
 
 def _near(key: str, known: Any) -> str:
-    near = difflib.get_close_matches(key, list(known), n=1, cutoff=0.75)
+    near = difflib.get_close_matches(key[:80], list(known), n=1, cutoff=0.75)
     if not near:
         return ""
     place = f" in `{NESTED[near[0]]}`" if near[0] in NESTED and near[0] not in EPLB else ""

@@ -12,7 +12,10 @@ from pdtui.topology.vllm_flags import BREAKING, DOUBTFUL, KNOWN
 
 CONFIGS = frozenset(name for name in KNOWN if name.endswith("-config"))
 
-_CLOSE = 0.8
+_LONGEST = 80
+"""Letters of a name that are compared; none is longer."""
+
+_CLOSE = 0.82
 """How near an unknown name must be to a known one to be taken for a slip of the pen."""
 
 
@@ -41,7 +44,7 @@ def names(context: Context) -> Iterator[Problem]:
 
 
 def _unknown(key: str, plain: str, where: Path) -> Problem:
-    near = difflib.get_close_matches(plain, KNOWN, n=1, cutoff=_CLOSE)
+    near = difflib.get_close_matches(plain[:_LONGEST], KNOWN, n=1, cutoff=_CLOSE)
     if near:
         message = f"`{key}` is no flag of vllm serve; did you mean `{near[0]}`?"
         return warning("S29", message, where, on_key=True)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import re
 from collections.abc import Iterator
 
@@ -194,7 +193,7 @@ def _memory(context: Context, group: Group) -> Iterator[Problem]:
     fraction, where = number(said), context.where(group, "args", "gpu-memory-utilization")
     if said is None:
         return
-    if fraction is None or not 0 < fraction <= 1 or math.isnan(fraction):
+    if fraction is None or not 0 < fraction <= 1:
         yield error("S26", f"gpu-memory-utilization is a fraction above 0 and up to 1, not {said!r:.20}", where)
     elif fraction > 0.95 and context.topology.has_npus:
         message = (

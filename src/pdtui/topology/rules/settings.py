@@ -13,6 +13,9 @@ from pdtui.topology.model import Group
 from pdtui.topology.rules.registry import Context
 
 _HYBRID = re.compile(r"qwen3[-_.]?next|qwen3[-_.]5(?!\d)", re.IGNORECASE)
+_HUGE = 10**18
+"""No setting is as large; what is cannot be reckoned with."""
+
 _YES = frozenset({"1", "true", "yes", "on"})
 
 
@@ -24,10 +27,12 @@ class Config:
     paths: Mapping[str, Path]
     """Where each first key is written; of those under one path the nested keys are found by `where`."""
     context: Context
+    flag: Path
+    """Where the flag itself is written, or else the group."""
 
     def where(self, *keys: str) -> Path:
         """Return where a nested key is written: as far as the file has keys of its own for it."""
-        path = self.paths[keys[0]]
+        path = self.paths.get(keys[0], self.flag)
         for key in keys[1:]:
             if not self.context.document.has((*path, key)):
                 break
@@ -45,6 +50,7 @@ def config(context: Context, group: Group, flag: str) -> Config:
 
     vLLM puts the dotted ones together and takes them for the whole value, whatever the flag itself says.
     """
+    at = context.where(group, "args", flag)
     dotted = {name: value for name, value in group.args.items() if name.startswith(f"{flag}.")}
     if dotted:
         values: dict[str, Any] = {}
@@ -53,15 +59,14 @@ def config(context: Context, group: Group, flag: str) -> Config:
             first, *rest = name.removeprefix(f"{flag}.").split(".")
             paths.setdefault(first, context.where(group, "args", name))
             _put(values, [first, *rest], _plain(value))
-        return Config(values, paths, context)
+        return Config(values, paths, context, at)
     said = _plain(group.args.get(flag))
     if isinstance(said, Mapping) and set(said) == {"json"}:
         said = said["json"]
     if not isinstance(said, Mapping):
-        return Config({}, {}, context)
-    where = context.where(group, "args", flag)
+        return Config({}, {}, context, at)
     has = context.document.has
-    return Config(said, {key: (*where, key) if has((*where, key)) else where for key in said}, context)
+    return Config(said, {key: (*at, key) if has((*at, key)) else at for key in said}, context, at)
 
 
 def _plain(value: Any) -> Any:
@@ -83,17 +88,14 @@ def _put(values: dict[str, Any], keys: list[str], value: Any) -> None:
 
 
 def number(value: Any) -> float | None:
-    """Return a number, also one that is written as text; None for everything else."""
-    if isinstance(value, bool):
-        return None
-    if isinstance(value, int | float):
-        return value
+    """Return a finite number, also one that is written as text; None for everything else."""
     if isinstance(value, str) and len(value) < 20:
         try:
-            return float(value)
+            value = float(value)
         except ValueError:
             return None
-    return None
+    is_number = isinstance(value, int | float) and not isinstance(value, bool)
+    return value if is_number and abs(value) < _HUGE else None
 
 
 def count(group: Group, flag: str) -> int | None:

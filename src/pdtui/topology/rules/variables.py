@@ -141,7 +141,7 @@ def misspelt(context: Context) -> Iterator[Problem]:
                     "that runs: a rank's own are ASCEND_RT_VISIBLE_DEVICES, which is derived from `devices`"
                 )
                 yield warning("R58", message, (*path, key), on_key=True)
-            elif key not in KNOWN and len(key) > 5:
+            elif key not in KNOWN and 5 < len(key) < 80:
                 near = difflib.get_close_matches(key, KNOWN, n=1, cutoff=_CLOSE)
                 if near and (context.topology.has_npus or not near[0].startswith(("HCCL_", "ASCEND_"))):
                     message = f"{key} is no variable that is known here; did you mean {near[0]}?"
