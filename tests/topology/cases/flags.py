@@ -549,6 +549,14 @@ WORKLOAD = (
         (workload("input_tokens: 500, output_tokens: 500"),),
     ),
     Case(
+        "W4",
+        INFO,
+        (workload("context_tokens: 32000"), ("dp_size: 2, tp_size: 8,", "dp_size: 4, tp_size: 2,")),
+        "workload",
+        "(contexts up to 40000 tokens: DeepSeek 2P1D) vLLM-Ascend's guide starts from prefill tp_size 8 (here 2)",
+        (workload("context_tokens: 64000"),),
+    ),
+    Case(
         "W5",
         WARNING,
         (workload("input_tokens: 3000, output_tokens: 900, context_tokens: 3500"),),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from pdtui.topology.findings import Problem
@@ -14,32 +14,55 @@ from pdtui.topology.schema import WorkloadPart
 
 @dataclass(frozen=True, slots=True)
 class Guide:
-    """A shape that a guide recommends for a workload (its table of recommended configurations)."""
+    """A shape that one of vLLM-Ascend's guides starts from."""
 
-    input_tokens: int
-    output_tokens: int
-    context_tokens: int
-    settings: dict[Role, dict[str, int]]
-    npus: dict[Role, int]
+    workload: str
+    """What it is for, as the guide says it."""
+    input_tokens: int | None
+    output_tokens: int | None
+    """Means; None where the guide says nothing of them."""
+    contexts: tuple[int, int]
+    """The longest contexts for which it is taken: from, to."""
+    settings: Mapping[Role, Mapping[str, int]]
+
+    def is_for(self, workload: WorkloadPart) -> bool:
+        """Whether a workload is like the guide's: means within a half of each other, a context that fits."""
+        pairs = ((workload.input_tokens, self.input_tokens), (workload.output_tokens, self.output_tokens))
+        asked = [(said, known) for said, known in pairs if known is not None]
+        if not all(said is not None and 0.67 <= said / known <= 1.5 for said, known in asked):
+            return False
+        low, high = self.contexts
+        return low <= workload.context_tokens <= high if workload.context_tokens is not None else bool(asked)
 
 
-LARGE_EP = Guide(
-    3500,
-    1100,
-    16000,
-    {
-        Role.PREFILL: {"tp_size": 8, "max-num-batched-tokens": 16384, "max-num-seqs": 4},
-        Role.DECODE: {"tp_size": 1, "max-num-batched-tokens": 256, "max-num-seqs": 28},
-    },
-    {Role.PREFILL: 64, Role.DECODE: 64},
+GUIDES = (
+    Guide(
+        "3500 tokens in, 1100 out, 16000 context: large-scale EP",
+        3500,
+        1100,
+        (0, 17000),
+        {
+            Role.PREFILL: {"tp_size": 8, "max-num-batched-tokens": 16384, "max-num-seqs": 4},
+            Role.DECODE: {"tp_size": 1, "max-num-batched-tokens": 256, "max-num-seqs": 28},
+        },
+    ),
+    Guide(
+        "contexts up to 40000 tokens: DeepSeek 2P1D",
+        None,
+        None,
+        (17001, 40000),
+        {
+            Role.PREFILL: {"tp_size": 8, "max-num-batched-tokens": 16384, "max-num-seqs": 8},
+            Role.DECODE: {"tp_size": 1, "max-num-batched-tokens": 256, "max-num-seqs": 40},
+        },
+    ),
 )
-"""Distributed DP server with large-scale expert parallelism: four servers of 16 NPUs for each role."""
+"""Both have as many NPUs for prefill as for decode: four servers of 16 for each role, and two."""
 
 
 @rule("W1", "W2", "W3", "W5")
 def fits(context: Context) -> Iterator[Problem]:
-    """The groups take what the workload says: length (W1), requests at once (W2), prompts (W3); it adds up "
-    "(W5)."""
+    """The groups take what the workload says: length (W1), concurrency (W2), prompts (W3); it adds up (W5)."""
     workload = context.file.workload
     if workload is None:
         return
@@ -108,32 +131,27 @@ def _at_once(context: Context, workload: WorkloadPart) -> Iterator[Problem]:
 
 @npu_rule("W4")
 def like_the_guide(context: Context) -> Iterator[Problem]:
-    """A workload like the guide's has a shape like the guide's, or its owner knows where they differ (W4)."""
-    workload, guide = context.file.workload, LARGE_EP
-    if workload is None or context.topology.model.kind != "moe" or not _is_like(workload, guide):
+    """A workload like a guide's has a shape like the guide's, or its owner knows where they differ (W4)."""
+    workload = context.file.workload
+    if workload is None or context.topology.model.kind != "moe":
         return
-    differs = []
+    guide = next((guide for guide in GUIDES if guide.is_for(workload)), None)
+    differs = list(_differences(context, guide)) if guide is not None else []
+    if guide is not None and differs:
+        message = (
+            f"for a workload like this ({guide.workload}) vLLM-Ascend's guide starts from {'; '.join(differs)}"
+        )
+        yield info("W4", message, ("workload",), on_key=True)
+
+
+def _differences(context: Context, guide: Guide) -> Iterator[str]:
     for role in Role:
         groups = context.groups(role)
         for key, value in guide.settings[role].items():
             said = {group.tp_size if key == "tp_size" else count(group, key) for group in groups} - {None}
             if said and said != {value}:
-                differs.append(
-                    f"{role.value} {key} {value} (here {', '.join(map(str, sorted(filter(None, said))))})"
-                )
+                yield f"{role.value} {key} {value} (here {', '.join(map(str, sorted(filter(None, said))))})"
     npus = {role: sum(group.dp_size * group.npus_per_rank for group in context.groups(role)) for role in Role}
     ours, theirs = npus[Role.PREFILL], npus[Role.DECODE]
-    if ours and theirs and not 0.5 < (ours / theirs) / (guide.npus[Role.PREFILL] / guide.npus[Role.DECODE]) < 2:
-        differs.append(f"as many NPUs for prefill as for decode (here {ours} and {theirs})")
-    if differs:
-        message = (
-            f"for a workload like this ({guide.input_tokens} tokens in, {guide.output_tokens} out, "
-            f"{guide.context_tokens} context) vLLM-Ascend's guide starts from {'; '.join(differs)}"
-        )
-        yield info("W4", message, ("workload",), on_key=True)
-
-
-def _is_like(workload: WorkloadPart, guide: Guide) -> bool:
-    pairs = ((workload.input_tokens, guide.input_tokens), (workload.output_tokens, guide.output_tokens))
-    is_like = all(said is not None and 0.67 <= said / known <= 1.5 for said, known in pairs)
-    return is_like and (workload.context_tokens or guide.context_tokens) <= 1.5 * guide.context_tokens
+    if ours and theirs and not 0.5 < ours / theirs < 2:
+        yield f"as many NPUs for prefill as for decode (here {ours} and {theirs})"
