@@ -45,6 +45,15 @@ class VirtualLoop(asyncio.SelectorEventLoop):
         """Return the time that has passed for those on this loop, in seconds."""
         return self.now
 
+    def run_in_executor(self, executor: object, work: Callable[..., T], *args: object) -> asyncio.Future[T]:
+        """Do the work of a thread at once: time would pass beside it, more or less of it each time."""
+        done: asyncio.Future[T] = self.create_future()
+        try:
+            done.set_result(work(*args))
+        except Exception as error:  # As a thread hands it over.
+            done.set_exception(error)
+        return done
+
 
 class VirtualClock:
     """Implements `pdtui.clock.Clock` on a `VirtualLoop`."""
