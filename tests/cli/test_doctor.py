@@ -216,15 +216,15 @@ async def test_node_that_says_nothing_holds_up_no_other(tmp_path: Path) -> None:
         silent.listen()
         loaded = load(write_file(tmp_path, silent.getsockname()[1]))
         assert loaded.topology is not None
-        async with asyncio.timeout(30):
-            here, gone = await examine(loaded.topology, clock=SystemClock(), patience=1.5)
+        async with asyncio.timeout(60):
+            here, gone = await examine(loaded.topology, clock=SystemClock(), patience=5.0)
     assert here.connection is None
     assert here.state is None
     assert here.round_trip is not None
     assert here.clock_offset is not None
     assert gone.host is None
     assert gone.connection is not None
-    assert "no answer within 2 s" in gone.connection.message
+    assert "no answer within 5 s" in gone.connection.message
     assert gone.connection.remedy
 
 

@@ -59,7 +59,7 @@ async def narration(stream: asyncio.StreamReader, heard: list[str]) -> None:
 
 
 def scraped(url: str) -> str:
-    with urlopen(url, timeout=20) as answer:
+    with urlopen(url, timeout=60) as answer:
         text: str = answer.read().decode()
         return text
 

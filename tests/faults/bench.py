@@ -107,7 +107,7 @@ class Bench:
             "said": list(self.said),
         }
 
-    def until(self, probe: Callable[[], object], what: str, within: float = 30.0) -> None:
+    def until(self, probe: Callable[[], object], what: str, within: float = 60.0) -> None:
         """Wait for a condition."""
         deadline = time.monotonic() + within
         while not probe():
@@ -186,7 +186,7 @@ class Bench:
             done.set_result((completed.stdout if completed.status == 0 else completed.stderr).decode())
 
         self.engine.begin(run)
-        return done.result(30)
+        return done.result(60)
 
     def fault(self, spec: str) -> None:
         """Switch a fault of the simulator."""
@@ -312,7 +312,7 @@ class Bench:
         for process in self.begun:
             if process.poll() is None:
                 process.kill()
-                process.communicate(timeout=30)
+                process.communicate(timeout=60)
         self.begun.clear()
         said: list[str] = []
         ranks = tuple(rank.id for rank in self.engine.plan.ranks if rank.id not in self.aside)

@@ -98,7 +98,7 @@ class Wire:
             done.set()
 
         self._loop.call_soon_threadsafe(run)
-        done.wait(10)
+        done.wait(60)
 
     async def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         task = asyncio.current_task()
@@ -149,7 +149,7 @@ class Wires:
         for wire in self._wires.values():
             asyncio.run_coroutine_threadsafe(wire.close(), self._loop).result(10)
         self._loop.call_soon_threadsafe(self._loop.stop)
-        self._thread.join(10)
+        self._thread.join(60)
         self._loop.close()
 
     def lay(self, node: str, host: str, port: int) -> Wire:

@@ -115,7 +115,7 @@ async def test_engine_that_is_closed_ends_its_thread_and_calls(engine: EngineThr
     engine.close()
     engine.close()
     assert not engine._thread.is_alive()
-    await asyncio.wait({waiting}, timeout=10)
+    await asyncio.wait({waiting}, timeout=60)
     assert waiting.done()
     with pytest.raises(asyncio.CancelledError):
         await engine.poll_now()

@@ -108,7 +108,7 @@ def _limit(value: int) -> int | None:
 
 def test_packages_are_those_of_the_python_that_vllm_runs_under(environ: dict[str, str], site: Path) -> None:
     names = ["vllm", "vllm-ascend", "mooncake"]
-    found = ask(environ, p=("packages", names, 20.0), v=("variables", "", 5.0), i=("import", ENGINE, 20.0))
+    found = ask(environ, p=("packages", names, 20.0), v=("variables", "", 30.0), i=("import", ENGINE, 20.0))
     packages = value(found, "p")
     assert packages.versions == {"vllm": "0.22.1+empty", "vllm-ascend": "0.22.1rc1"}
     assert packages.python == ".".join(map(str, sys.version_info[:3]))
@@ -130,7 +130,7 @@ def test_imports_that_fail_die_and_hang_each_say_so_and_leave_nothing(environ: d
         fails=("import", "from mooncake.engine import Nothing", 20.0),
         dies=("import", "import os; os.kill(os.getpid(), 11)", 20.0),
         hangs=("import", mark, 1.0),
-        well=("shm", "", 5.0),
+        well=("shm", "", 30.0),
     )
     assert found["fails"].failure is Failure.ERROR
     assert found["fails"].raw.rpartition("\n")[2].startswith("ImportError: cannot import name 'Nothing'")
@@ -155,8 +155,8 @@ def test_the_model_is_looked_over_without_reading_weights(tmp_path: Path) -> Non
     (model / "tokenizer.json").symlink_to(tmp_path / "blobs" / "gone")
     (model / ".cache").mkdir()
     begin = time.monotonic()
-    found = ask(m=("model", str(model), 20.0), none=("model", str(tmp_path / "no"), 5.0))
-    assert time.monotonic() - begin < 20
+    found = ask(m=("model", str(model), 20.0), none=("model", str(tmp_path / "no"), 30.0))
+    assert time.monotonic() - begin < 60
     seen = value(found, "m")
     assert seen.weights == ("model-00001-of-00003.safetensors", "model-00002-of-00003.safetensors")
     assert seen.files["model-00001-of-00003.safetensors"] == (5 << 30, "")
@@ -172,9 +172,9 @@ def test_cann_is_where_the_environment_says(tmp_path: Path) -> None:
     folder = home / f"{os.uname().machine}-linux"
     folder.mkdir(parents=True)
     (folder / "ascend_toolkit_install.info").write_text("package_name=Ascend-cann-toolkit\nversion=9.0.0\n")
-    cann = value(ask({"PATH": "/usr/bin", "ASCEND_HOME_PATH": str(home)}, cann=("cann", "", 5.0)), "cann")
+    cann = value(ask({"PATH": "/usr/bin", "ASCEND_HOME_PATH": str(home)}, cann=("cann", "", 30.0)), "cann")
     assert (cann.version, cann.home, cann.is_set) == ("9.0.0", str(home), True)
-    none = ask({"PATH": "/usr/bin", "ASCEND_HOME_PATH": "/nowhere"}, cann=("cann", "", 5.0))["cann"]
+    none = ask({"PATH": "/usr/bin", "ASCEND_HOME_PATH": "/nowhere"}, cann=("cann", "", 30.0))["cann"]
     assert (none.failure, none.raw) == (Failure.NOT_CONFIGURED, "no version of CANN below /nowhere")
 
 
@@ -187,7 +187,7 @@ def test_a_node_that_shares_a_machine_has_its_own_devices_and_ports(tmp_path: Pa
     (ports / "ip_local_port_range").write_text("1024\t2048\n")
     (ports / "ip_local_reserved_ports").write_text("1100-1200\n")
     env = {"PATH": "/usr/bin", "PDTUI_ROOT_VIEW": str(tmp_path)}
-    found = ask(env, d=("devices", "", 5.0), p=("ports", [], 5.0))
+    found = ask(env, d=("devices", "", 30.0), p=("ports", [], 30.0))
     assert value(found, "d").npus == (0, 11)
     assert value(found, "d").management == ("davinci_manager",)
     assert (value(found, "p").first, value(found, "p").reserved) == (1024, ((1100, 1200),))
@@ -199,7 +199,7 @@ def test_ports_that_connections_hold_are_told_from_those_that_are_listened_on() 
         ear.listen(5)
         caller.connect(ear.getsockname())
         there, here = ear.getsockname()[1], caller.getsockname()[1]
-        found = value(ask(None, p=("ports", [[there, there], [here, here]], 5.0)), "p")
+        found = value(ask(None, p=("ports", [[there, there], [here, here]], 30.0)), "p")
     assert found.taken == (here,)
 
 
@@ -312,7 +312,7 @@ def test_what_is_open_refused_and_silent_is_told_apart(full: int) -> None:
         nobody.bind(("127.0.0.1", 0))
         open_, closed = ear.getsockname()[1], nobody.getsockname()[1]
         hosts = {"127.0.0.1": [open_, closed, full], "no-such-host.invalid": [80], "255.255.255.255": [81]}
-        answer = run("reach_script", {"hosts": hosts, "seconds": 1.0})
+        answer = run("reach_script", {"hosts": hosts, "seconds": 4.0})
     here = Way("node1", "127.0.0.1", {open_: "API", closed: "KV", full: "RPC"})
     nowhere = Way("node1", "no-such-host.invalid", {80: "metaserver"})
     odd = Way("node1", "255.255.255.255", {81: "API"})
@@ -332,7 +332,7 @@ def test_thousands_of_ports_take_no_longer_than_one() -> None:
         "reach_script", {"hosts": {f"127.0.0.{n}": list(range(1, 60)) for n in range(1, 41)}, "seconds": 3.5}
     )
     assert answer.status == 0
-    assert time.monotonic() - begin < 30
+    assert time.monotonic() - begin < 60
     (found,) = read_reach(answer, [Way("x", "127.0.0.7", dict.fromkeys(range(40, 60), "KV"))])
     assert found.value is not None
     assert set(found.value.ports.values()) <= {"open", "refused"}

@@ -85,8 +85,8 @@ async def test_run_finds_vendor_tools_after_the_users_own(agent: AgentClient) ->
 
 
 async def test_a_command_that_leaves_a_daemon_behind_does_not_hang(agent: AgentClient, cluster: str) -> None:
-    async with asyncio.timeout(20):
-        result = await agent.run(Command(("sh", "-c", f"X=/{cluster}/ setsid sleep 1000 & echo done"), timeout=15))
+    async with asyncio.timeout(90):
+        result = await agent.run(Command(("sh", "-c", f"X=/{cluster}/ setsid sleep 1000 & echo done"), timeout=60))
     assert result.stdout == b"done\n"
     assert not result.timed_out
 
@@ -103,8 +103,8 @@ async def test_cancelling_the_caller_kills_the_command(agent: AgentClient, clust
 
 
 async def test_a_slow_command_delays_no_other(agent: AgentClient) -> None:
-    slow = asyncio.create_task(agent.run(Command(("sleep", "30"), timeout=60)))
-    async with asyncio.timeout(15):
+    slow = asyncio.create_task(agent.run(Command(("sleep", "300"), timeout=600)))
+    async with asyncio.timeout(60):
         assert (await agent.run(Command(("echo", "quick")))).stdout == b"quick\n"
     assert not slow.done()
     slow.cancel()
@@ -124,10 +124,14 @@ async def test_batch_runs_one_at_a_time_per_device(agent: AgentClient, tmp_path:
 
 
 async def test_batch_yields_quick_ones_before_a_hanging_one_ends(agent: AgentClient) -> None:
-    hanging = Command(("sleep", "60"), timeout=2, device=0, key="hang")
+    hanging = Command(("sleep", "300"), timeout=600, device=0, key="hang")
     quick = [Command(("echo", "x"), device=n, key=str(n)) for n in range(1, 6)]
-    order = [command.key async for command, _ in agent.batch([hanging, *quick], parallel=2)]
-    assert order[-1] == "hang"
+    async with asyncio.timeout(60):
+        results = agent.batch([hanging, *quick], parallel=2)
+        order = [(await anext(results))[0].key for _ in quick]
+        assert isinstance(results, AsyncGenerator)
+        await results.aclose()
+    assert order == ["1", "2", "3", "4", "5"]
 
 
 async def test_two_consoles_share_readings_and_device_locks(
@@ -366,7 +370,7 @@ async def test_unread_follows_hold_no_more_than_their_credit_and_delay_nothing(
         for _ in range(4):
             unread = await stack.enter_async_context(following(agent, big))
             await anext(unread)
-        async with asyncio.timeout(15):
+        async with asyncio.timeout(60):
             assert (await agent.run(Command(("echo", "quick")))).stdout == b"quick\n"
     whole = await take(agent, big, 3_000_100, offset=0)
     assert b"".join(c.data for c in whole) == big.read_bytes()

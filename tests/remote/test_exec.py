@@ -38,7 +38,7 @@ class Talk:
 
     async def said(self, words: bytes) -> None:
         """Wait until it has said something."""
-        await eventually(lambda: words in self.out, within=20, what=f"{words!r}")
+        await eventually(lambda: words in self.out, what=f"{words!r}")
 
     async def end(self) -> int | None:
         """Wait for its end; returns its status."""

@@ -61,7 +61,7 @@ async def test_answer_is_judged_and_stays_with_the_run(
     assert record.warm_up is None
     async with server(status, body, asked) as port:
         where = replace(record, address="127.0.0.1", api_port=port)
-        result = await agent.warm_up(where, BODY, timeout=20, by="ann@desk")
+        result = await agent.warm_up(where, BODY, timeout=60, by="ann@desk")
     assert (result.state, result.error, result.tokens) == (word, error, 5 if word == "ok" else 0)
     assert asked[0].startswith(b"POST /v1/completions HTTP/1.1 ")
     assert json.loads(asked[0].partition(b"HTTP/1.1 ")[2]) == BODY
@@ -75,7 +75,7 @@ async def test_answer_is_judged_and_stays_with_the_run(
     again = (await agent.start_rank(spec(cluster))).record
     assert again.warm_up is None  # Another run.
     with pytest.raises(AgentError, match="started again"):
-        await agent.warm_up(where, BODY, timeout=20, by="ann@desk")
+        await agent.warm_up(where, BODY, timeout=60, by="ann@desk")
 
 
 @pytest.mark.parametrize(
@@ -104,7 +104,7 @@ async def test_server_that_asks_for_a_key_gets_the_one_of_its_own_process(
         where = replace(record, address="127.0.0.1", api_port=running.sockets[0].getsockname()[1])
 
         async def warmed_up() -> str:
-            result = await agent.warm_up(where, BODY, timeout=20, by="x")
+            result = await agent.warm_up(where, BODY, timeout=60, by="x")
             return f"{result.state} {result.error}".strip() if result.error == error else ""
 
         # What was just started is bash for a moment, without the key.
@@ -119,14 +119,14 @@ async def test_rank_that_does_not_answer_fails_in_time_and_all_see_it_wait(conne
     record = (await agent.start_rank(spec(cluster))).record
     async with server("", "", asked, silent=True) as port:
         where = replace(record, address="127.0.0.1", api_port=port)
-        waiting = asyncio.ensure_future(agent.warm_up(where, BODY, timeout=1.5, by="x"))
+        waiting = asyncio.ensure_future(agent.warm_up(where, BODY, timeout=5, by="x"))
         await eventually(lambda: bool(asked), what="the request")
         (seen,) = await other.ranks(cluster)
         assert seen.warm_up is not None
         assert seen.warm_up.state == "running"
         result = await waiting
         assert (result.state, result.error) == ("failed", "timeout")
-    refused = await agent.warm_up(where, BODY, timeout=20, by="x")
+    refused = await agent.warm_up(where, BODY, timeout=60, by="x")
     assert (refused.state, refused.error) == ("failed", "refused")
 
 

@@ -84,7 +84,7 @@ async def test_rebooted_node_has_its_files_and_no_process(network: Simulation) -
     await words(network, f"echo kept > {state}/file; setsid sleep {marker} < /dev/null > /dev/null 2>&1 &")
     async with ssh(network) as connection:
         await network.fault("reboot node1")
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(60):
             await connection.wait_closed()
     assert not carrying(marker)
     assert await words(network, f"cat {state}/file") == ["kept"]
@@ -97,7 +97,7 @@ async def test_killed_sshd_refuses_and_leaves_processes_alone(network: Simulatio
     async with ssh(network) as connection:
         await connection.run(f"setsid sleep {marker} < /dev/null > /dev/null 2>&1 &")
         await network.fault("sshd-kill node1")
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(60):
             await connection.wait_closed()
     with pytest.raises((OSError, asyncssh.Error)):
         await run(network, "true")
@@ -109,7 +109,7 @@ async def test_killed_sshd_refuses_and_leaves_processes_alone(network: Simulatio
 
 async def test_frozen_sshd_answers_nobody_and_goes_on_where_it_stopped(network: Simulation) -> None:
     async with ssh(network) as connection:
-        assert await answers(connection, within=20)
+        assert await answers(connection, within=60)
         await network.fault("sshd-freeze node1")
         late = asyncio.create_task(connection.run("echo late"))
         with contextlib.suppress(TimeoutError):
@@ -118,7 +118,7 @@ async def test_frozen_sshd_answers_nobody_and_goes_on_where_it_stopped(network: 
             pytest.fail("a frozen sshd let somebody in")
         assert not late.done()
         await network.fault("sshd node1")
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(60):
             assert (await late).stdout == "late\n"
     assert await words(network, "echo there") == ["there"]
 
@@ -136,7 +136,7 @@ async def test_forbidden_forwarding_concerns_new_connections(network: Simulation
     async with ssh(network) as old:
         await network.fault("no-forwarding node1")
         async with ssh(network) as new:
-            assert await answers(new, within=20)
+            assert await answers(new, within=60)
             with pytest.raises(asyncssh.ChannelOpenError) as refused:
                 await new.open_connection("127.0.0.1", here)
             assert refused.value.code == asyncssh.OPEN_ADMINISTRATIVELY_PROHIBITED
@@ -153,7 +153,7 @@ async def test_forbidden_forwarding_concerns_new_connections(network: Simulation
 @pytest.mark.sshd
 async def test_cut_cable_is_silent_and_its_connections_survive_a_short_one(netns: Simulation) -> None:
     async with ssh(netns) as connection:
-        assert await answers(connection, within=20)
+        assert await answers(connection, within=60)
         await netns.fault("cut node1")
         late = asyncio.create_task(connection.run("echo late"))
         await asyncio.wait({late}, timeout=0.3)
@@ -167,10 +167,10 @@ async def test_cut_cable_is_silent_and_its_connections_survive_a_short_one(netns
 @pytest.mark.sshd
 async def test_slow_and_lossy_cables_carry_everything(netns: Simulation) -> None:
     async with ssh(netns) as connection:
-        assert await answers(connection, within=20)
+        assert await answers(connection, within=60)
         await netns.fault("slow node1 300ms")
         start = time.monotonic()
-        assert await answers(connection, within=20)
+        assert await answers(connection, within=60)
         assert time.monotonic() - start >= 0.3
         await netns.fault("slow node1 20ms")
         await netns.fault("lossy node1 10%")

@@ -26,7 +26,7 @@ class Server:
 
     def run(self, *argv: str) -> tuple[int, str, str]:
         env = {"PATH": self.machine.tools}
-        done = subprocess.run(argv, env=env, capture_output=True, text=True, timeout=20, check=False)
+        done = subprocess.run(argv, env=env, capture_output=True, text=True, timeout=60, check=False)
         return done.returncode, done.stdout, done.stderr
 
 

@@ -11,7 +11,7 @@ T = TypeVar("T")
 
 
 async def eventually(
-    probe: Callable[[], T | Awaitable[T]], *, within: float = 30.0, every: float = 0.05, what: str = ""
+    probe: Callable[[], T | Awaitable[T]], *, within: float = 60.0, every: float = 0.05, what: str = ""
 ) -> T:
     """Return the first true value of `probe`; fails when there is none `within` seconds."""
     deadline = time.monotonic() + within

@@ -118,7 +118,7 @@ def test_it_is_served_on_loopback_and_a_taken_port_is_said() -> None:
     server, thread = serve(Exporter(lambda: snapshot, lambda: NOW, transitions={}), 0)
     try:
         assert server.server_address[0] == "127.0.0.1"
-        with urlopen(f"http://127.0.0.1:{server.server_port}/metrics", timeout=20) as answer:
+        with urlopen(f"http://127.0.0.1:{server.server_port}/metrics", timeout=60) as answer:
             assert b"pdtui_node_up" in answer.read()
         with pytest.raises(UsageError, match=f"port {server.server_port} is taken"):
             serve(Exporter(lambda: snapshot, lambda: NOW, transitions={}), server.server_port)

@@ -22,7 +22,7 @@ Begin = Callable[..., Hook]
 
 
 @asynccontextmanager
-async def running(script: str, told: list[str], *, limit: float = 20.0, grace: float = 0.3) -> AsyncIterator[Hook]:
+async def running(script: str, told: list[str], *, limit: float = 60.0, grace: float = 0.3) -> AsyncIterator[Hook]:
     """Run a hook that is a shell script."""
     hook = Hook(("sh", "-c", script), clock=SystemClock(), tell=told.append, limit=limit, grace=grace)
     task = asyncio.ensure_future(hook.run())
