@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,6 +12,7 @@ from textual.pilot import Pilot
 
 from pdtui.console.app import ConsoleApp, Options
 from pdtui.console.glyphs import GlyphSet
+from pdtui.topology.findings import Finding
 from tests.support.fake_fleet import FakeFleet
 from tests.support.manual_clock import ManualClock
 
@@ -81,10 +82,13 @@ async def console(
     glyphs: GlyphSet = "unicode",
     read_only: bool = False,
     no_color: bool = False,
+    findings: Sequence[Finding] = (),
 ) -> AsyncIterator[Console]:
     """Run a console; the snapshot is applied at once, time stands still."""
     clock = ManualClock()
-    options = Options(theme, glyphs, read_only, slow=False, no_color=no_color, interval=0)
+    options = Options(
+        theme, glyphs, read_only, slow=False, no_color=no_color, interval=0, findings=tuple(findings)
+    )
     app = ConsoleApp(fleet, options, clock=clock)
     async with app.run_test(size=size) as pilot:
         await pilot.pause()

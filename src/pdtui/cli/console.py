@@ -12,7 +12,7 @@ from pdtui.cli.check import table
 from pdtui.cli.lasting import lasting
 from pdtui.clock import SystemClock
 from pdtui.errors import FileError
-from pdtui.topology.findings import Severity
+from pdtui.topology.findings import Finding, Severity
 from pdtui.topology.load import load
 from pdtui.topology.model import Topology
 from pdtui.topology.planner import make_plan
@@ -39,7 +39,7 @@ def command(
     """Open the console on a topology file."""
     from pdtui.console.terminal import prepare_textual, require_terminal
 
-    topology = _load(file)
+    topology, findings = _load(file)
     require_terminal(f"pdtui status {shlex.quote(str(file))}")
     prepare_textual(slow=slow)
     with lasting():
@@ -52,17 +52,19 @@ def command(
     engine = EngineThread(topology, plan, clock=SystemClock(), read_only=read_only, by=operator())
 
     def show(handle: EngineThread) -> int:
-        return run_console(handle, theme=theme, read_only=read_only, quiet=quiet, glyphs=glyphs, slow=slow)
+        return run_console(
+            handle, theme=theme, read_only=read_only, quiet=quiet, glyphs=glyphs, slow=slow, findings=findings
+        )
 
     return console_on(engine, show)
 
 
-def _load(file: Path) -> Topology:
-    """Return the checked topology; prints findings and raises `FileError` when there are errors."""
+def _load(file: Path) -> tuple[Topology, tuple[Finding, ...]]:
+    """Return the checked topology and its warnings; prints them and raises `FileError` when there are errors."""
     loaded = load(file)
     errors = [finding for finding in loaded.findings if finding.severity is Severity.ERROR]
     if loaded.topology is None or errors:
         for line in table(loaded.findings):
             click.echo(line, err=True)
         raise FileError(f"{file}: {len(errors)} error(s); no console", remedy=f"pdtui check {file}")
-    return loaded.topology
+    return loaded.topology, loaded.findings

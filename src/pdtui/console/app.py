@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import sys
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar
@@ -30,6 +30,7 @@ from pdtui.console.strings import S
 from pdtui.console.themes import DEFAULT_THEME, PLAIN_THEME, ConsoleTheme, ThemeSet, load_theme_file, load_themes
 from pdtui.errors import ThemeError
 from pdtui.fleet.handle import FleetHandle
+from pdtui.topology.findings import Finding
 
 _FAST, _SLOW = 0.2, 1.0
 """Seconds between two paintings, usually and with `--slow`."""
@@ -49,6 +50,8 @@ class Options:
     no_color: bool = False
     interval: float | None = None
     """Seconds between two paintings; None decides by `slow`."""
+    findings: Sequence[Finding] = ()
+    """What was found in the topology file."""
 
 
 class ConsoleApp(App[int], inherit_bindings=False):
@@ -134,6 +137,7 @@ class ConsoleApp(App[int], inherit_bindings=False):
             keys=_shown_keys(self._keys),
         )
         self.main.themed = self
+        self.main.file_findings = self._options.findings
         self.main.bell.on = not self._options.quiet
         self.push_screen(self.main)
         if self._problems:
@@ -191,12 +195,15 @@ def run_console(
     slow: bool = False,
     no_color: bool | None = None,
     clock: Clock | None = None,
+    findings: Sequence[Finding] = (),
 ) -> int:
     """Run the console on the terminal until its user quits; returns the exit status (1: it failed)."""
     colourless = "NO_COLOR" in os.environ if no_color is None else no_color
     if colourless:
         os.environ["NO_COLOR"] = "1"
-    options = Options(theme, glyphs or default_glyphs(), read_only, quiet, slow, colourless)
+    options = Options(
+        theme, glyphs or default_glyphs(), read_only, quiet, slow, colourless, findings=tuple(findings)
+    )
     app = ConsoleApp(handle, options, clock=clock)
     with ended_by_signals(app.end_by_signal), hung_up_with_terminal():
         result = app.run(mouse=not slow)

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 from pdtui.console import describe
+from pdtui.console.file_findings import of_file
 from pdtui.console.findings import LABEL, Finding, Findings, Shown, separated
 from pdtui.console.rows import Row, heading
 from pdtui.console.selection import Selection
@@ -13,6 +15,7 @@ from pdtui.console.strings import S
 from pdtui.fleet.snapshot import NodeState, NodeStatus, NpuStatus, RankStatus, Snapshot
 from pdtui.fleet.troubles import TOOLS, UNREACHABLE, is_away, reason_id
 from pdtui.readings.verdict import Reason, Verdict
+from pdtui.topology import findings as static
 
 _SIGNS = {
     Verdict.FAILED: "failed",
@@ -24,8 +27,18 @@ _SIGNS = {
 _STYLES = {Verdict.FAILED: "failed", Verdict.DEGRADED: "warning", Verdict.UNKNOWN: "unknown"}
 
 
-def findings_of(snapshot: Snapshot, selection: Selection, now: float, *, npu_first: bool) -> Findings:
-    """Return what is wrong with the selection. `npu_first`: the operator points at an NPU, not at a rank."""
+def findings_of(
+    snapshot: Snapshot,
+    selection: Selection,
+    now: float,
+    *,
+    npu_first: bool,
+    file: Sequence[static.Finding] = (),
+) -> Findings:
+    """Return what is wrong with the selection. `npu_first`: the operator points at an NPU, not at a rank.
+
+    `file`: what was found in the topology file; what concerns a rank and its node comes last.
+    """
     rank, node = snapshot.rank(selection.rank), snapshot.node(selection.node)
     of_rank = _of_rank(snapshot, rank) if rank is not None else []
     if node is None:
@@ -47,6 +60,7 @@ def findings_of(snapshot: Snapshot, selection: Selection, now: float, *, npu_fir
             value_rows(node, chosen, now) if chosen is not None else (),
         )
     )
+    items += of_file(file, rank, node.name) if not npu_first else []
     return Findings(tuple(items), below, _title(selection, chosen, own, of_node, of_rank, npu_first=npu_first))
 
 

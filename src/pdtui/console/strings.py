@@ -372,6 +372,8 @@ class Strings:
     ports_no_rank: str = "no rank runs"
     ports_run: str = "{n} of {total} ranks run"
     ports_by_hand: str = ", {n} started by hand"
+    file_warning: str = "warning"
+    file_accepted: str = "accepted"
     offer_ports_all: str = "ports of all nodes"
     offer_ports_here: str = "ports of this node"
     offer_filter_ports: str = "filter ports"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import inf
 
@@ -43,6 +43,7 @@ from pdtui.console.widgets.test_pane import TestPane
 from pdtui.console.widgets.text_view import TextView
 from pdtui.fleet.handle import FleetHandle
 from pdtui.fleet.snapshot import OperationStatus, PreflightStatus, Snapshot
+from pdtui.topology import findings as static
 from pdtui.topology.port_map import port_map_of
 
 _NOTICE_SECONDS = 8.0
@@ -81,6 +82,8 @@ class PaintedScreen(Screen[None]):
         self.read_only = read_only
         self.keys = keys
         self._port_map = port_map_of(handle.topology, handle.plan)
+        self.file_findings: Sequence[static.Finding] = ()
+        """What is wrong with the topology file that is shown."""
         self.all_ports = False
         self.ports_filter = ""
         self.snapshot: Snapshot = handle.snapshot
@@ -217,7 +220,7 @@ class PaintedScreen(Screen[None]):
         keep = made_for == self._made_for
         self._made_for = made_for
         if tab == "reasons":
-            found = findings_of(self.snapshot, selection, now, npu_first=self.npu_first)
+            found = findings_of(self.snapshot, selection, now, npu_first=self.npu_first, file=self.file_findings)
             self.finding_list.show(found, now, keep=keep)
             return
         rank = self.snapshot.rank(selection.rank)
