@@ -126,9 +126,22 @@ def test_check_explains_a_rule_without_a_file() -> None:
 
 def test_check_explain_json_and_list() -> None:
     rule = json.loads(pdtui("check", "--explain", "t04", "--json").stdout)
-    keys = ("schema_version", "rule", "title", "severities", "since", "why", "remedy", "source", "can_be_accepted")
+    keys = (
+        "schema_version",
+        "rule",
+        "title",
+        "severities",
+        "since",
+        "why",
+        "remedy",
+        "source",
+        "found_by",
+        "can_be_accepted",
+    )
     assert set(rule) == set(keys)
     assert rule["rule"] == "T4"
+    assert rule["found_by"] == "check"
+    assert json.loads(pdtui("check", "--explain", "R09", "--json").stdout)["found_by"] == "import"
     listed = pdtui("check", "--explain", "all").stdout
     assert "\nports\n" in listed
     assert "  R16 " in listed

@@ -11,7 +11,7 @@ from pdtui.cli.output import columns, print_json
 from pdtui.errors import UsageError
 from pdtui.text import clean_line, did_you_mean
 from pdtui.topology.findings import Severity
-from pdtui.topology.rules.explained import EXPLANATIONS, Explanation, rule_id
+from pdtui.topology.rules.explained import EXPLANATIONS, Explanation, imported, rule_id
 
 FAMILIES = {
     "F": "the file itself",
@@ -62,6 +62,7 @@ def as_dict(rule: Explanation) -> dict[str, object]:
         "why": rule.why,
         "remedy": rule.remedy,
         "source": rule.source,
+        "found_by": "import" if rule.id in imported.RULES else "check",
         "can_be_accepted": _acceptable(rule),
     }
 
@@ -70,6 +71,8 @@ def text(rule: Explanation, width: int) -> list[str]:
     """Return a rule as lines of at most `width` columns."""
     parts = {rule.id: f"{rule.title}.", "severity": _severities(rule), "why": rule.why}
     parts |= {"remedy": rule.remedy, "source": rule.source}
+    if rule.id in imported.RULES:
+        parts["found by"] = "pdtui import, in scripts: a topology file cannot have it"
     lines: list[str] = []
     for label, said in parts.items():
         lines += textwrap.wrap(
@@ -106,7 +109,7 @@ def _severities(rule: Explanation) -> str:
 
 
 def _acceptable(rule: Explanation) -> bool:
-    return rule.severities != (Severity.ERROR,)
+    return rule.severities != (Severity.ERROR,) and rule.id not in imported.RULES
 
 
 def _dotted(release: tuple[int, int, int]) -> str:
