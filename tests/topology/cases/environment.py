@@ -219,7 +219,16 @@ SECRETS = (
         "runtime.options.1",
         "docker inspect",
     ),
-    Case("F09", ERROR, every("hf-token: {file: /k}"), "defaults.args.hf-token", "only api-key and variables"),
+    Case("F09", ERROR, every("hf-token: {file: /k}"), "defaults.args.hf-token", "only variables and api-key"),
+    Case("F09", ERROR, every("api-key: [{file: /k}]"), "defaults.args.api-key", "with one value"),
+    Case(
+        "F09",
+        ERROR,
+        (("MooncakeConnectorV1", "MooncakeConnectorV1, extra: {store: {access_token: {file: /k}}}"),),
+        "kv.extra.store",
+        "not be looked up",
+        (("MooncakeConnectorV1", "MooncakeConnectorV1, extra: {store: {log: {file: /k}}}"),),
+    ),
     Case(
         "F03",
         ERROR,

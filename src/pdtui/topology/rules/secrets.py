@@ -11,6 +11,11 @@ from pdtui.topology.reference import API_KEY_FLAG, API_KEY_VARIABLE, is_referenc
 from pdtui.topology.rules.registry import Context, error, rule, warning
 from pdtui.topology.schema import KvPart
 
+_UNREAD = (
+    "a secret that is referred to here would not be looked up, and flags are shown by `ps`; only variables and "
+    "api-key, with one value, can refer to one"
+)
+
 _REMEDY = "write {file: PATH} or {from_env: NAME}"
 
 
@@ -44,23 +49,28 @@ def _remedy(flag: str) -> str:
 
 
 def _elsewhere(context: Context) -> Iterator[Problem]:
-    file = context.file
-    parts: list[tuple[Path, KvPart]] = [(("kv",), file.kv)]
-    parts += [
-        (("roles", role, "kv"), kv) for role in ("prefill", "decode") if (kv := getattr(file.roles, role).kv)
-    ]
-    parts += [(("groups", name, "kv"), group.kv) for name, group in file.groups.items() if group.kv]
-    for path, kv in parts:
-        for kind, table in (("config", kv.config), ("extra", kv.extra)):
-            for key, value in table.items():
-                if any(_is_in(value, key)):
-                    message = f"`{key}` holds a secret for all to read, and so would the command line of each rank"
-                    yield warning("V13", message, (*path, kind, key), on_key=True)
-    for index, option in enumerate(file.runtime.options):
+    for path, table in _kv_tables(context):
+        for key, value in table.items():
+            if any(_is_in(value, key)):
+                message = f"`{key}` holds a secret for all to read, and so would the command line of each rank"
+                yield warning("V13", message, (*path, key), on_key=True)
+    for index, option in enumerate(context.file.runtime.options):
         name, equals, value = option.removeprefix("--env=").removeprefix("-e").strip().partition("=")
         if (equals and value and is_secret(name)) or redacted_text(option) != option:
             message = f"a secret for all to read, here and in `docker inspect`; {_REMEDY} under `env`"
             yield warning("V13", message, ("runtime", "options", index))
+
+
+def _kv_tables(context: Context) -> Iterator[tuple[Path, dict[str, Any]]]:
+    """Yield (path, entries) of every `config` and `extra` of a `kv`."""
+    file = context.file
+    parts: list[tuple[Path, KvPart | None]] = [(("kv",), file.kv)]
+    parts += [(("roles", role, "kv"), getattr(file.roles, role).kv) for role in ("prefill", "decode")]
+    parts += [(("groups", name, "kv"), group.kv) for name, group in file.groups.items()]
+    for path, kv in parts:
+        if kv is not None:
+            yield (*path, "config"), kv.config
+            yield (*path, "extra"), kv.extra
 
 
 def _is_in(value: Any, key: str) -> Iterator[bool]:
@@ -76,16 +86,32 @@ def _is_in(value: Any, key: str) -> Iterator[bool]:
         yield True
 
 
+def _is_unread(value: Any, key: str) -> Iterator[bool]:
+    """Yield True for each reference to a secret that nothing would look up."""
+    if isinstance(value, dict):
+        if is_reference(value) and is_secret(key):
+            yield True
+        for name, inner in value.items():
+            yield from _is_unread(inner, str(name))
+    elif isinstance(value, list):
+        for inner in value:
+            yield from _is_unread(inner, key)
+
+
 @rule("F03", "F09")
 def references(context: Context) -> Iterator[Problem]:
     """References stand where they can be looked up (F09), and the key for clients is said once (F03)."""
     for path, args in context.levels("args"):
         for key, value in args.items():
-            if is_reference(value) and key.replace("_", "-") != API_KEY_FLAG:
-                message = (
-                    f"`{key}` cannot refer to a secret: flags are shown by `ps`; only api-key and variables can"
-                )
-                yield error("F09", message, (*path, key))
+            is_whole = is_reference(value)
+            if (is_whole and key.replace("_", "-") != API_KEY_FLAG) or (
+                not is_whole and any(_is_unread(value, key.replace("-", "_")))
+            ):
+                yield error("F09", f"`{key}`: {_UNREAD}", (*path, key))
+    for path, table in _kv_tables(context):
+        for key, value in table.items():
+            if any(_is_unread(value, key)):
+                yield error("F09", f"`{key}`: {_UNREAD}", (*path, key))
     for group in context.topology.groups.values():
         flag = context.where(group, "args", API_KEY_FLAG)
         variable = context.where(group, "env", API_KEY_VARIABLE)
