@@ -45,6 +45,8 @@ def of_file(path: Path) -> Topology:
     return topology
 
 
+KV = "kv: {connector: MooncakeConnectorV1}"
+POOL = "kv: {connector: MooncakeConnectorV1, stores: {AscendStoreConnector: {extra: {backend: memcache}}}}"
 SHAPES = {
     "base": BASE,
     "cpu": CPU,
@@ -60,6 +62,28 @@ SHAPES = {
     "uneven": changed(("nodes: [n2, n3], dp_size: 8", "nodes: [n2, n3], ranks: {n2: 2, n3: 6}, dp_size: 8")),
     "odd NPUs": changed(("nodes: [n2, n3], dp_size: 8", 'nodes: [n2, n3], devices: "15,14,2-7", dp_size: 8')),
     "pipelines": changed(("dp_size: 2, tp_size: 8, api", "dp_size: 2, tp_size: 4, pp_size: 2, api")),
+    "layers of a pipeline": changed(
+        (KV, POOL),
+        ("dp_size: 2, tp_size: 8, api", "dp_size: 2, tp_size: 4, pp_size: 2, pp_layer_partition: [31, 30], api"),
+    ),
+    "pool": changed((KV, POOL)),
+    "pool on prefill alone": changed(
+        (KV, POOL), ("decode: {args", "decode: {kv: {stores: {AscendStoreConnector: null}}, args")
+    ),
+    "pool of a dense model": changed((KV, POOL), ("served_name: m}", "served_name: m, kind: dense}")),
+    "through host memory": changed((KV, "kv: {connector: SfaRemoteD2HConnector}"), ("0.22.1rc1", "main")),
+    "a5": changed(
+        ("platform: a3", "platform: a5"),
+        (KV, "kv: {connector: MooncakeConnectorV1, extra: {ascend_local_comm_res_path: /etc/hixlep}}"),
+        ("tp_size: 8,", "tp_size: 4,"),
+        ("0.22.1rc1", "0.23.0"),
+        ("nodes:\n", "runtime: {container: c, image: i, mounts: ['/models:/models']}\nnodes:\n"),
+    ),
+    "a group on parts of two nodes": changed(
+        ("nodes: [n2, n3], dp_size: 8", "nodes: [n1, n3], dp_size: 8, ranks: {n1: 3, n3: 5}, devices: {n1: 8-13}"),
+        ("tp_size: 8, api_port: 7100", "tp_size: 4, devices: 0-7, api_port: 7200"),
+        ("rpc_port: 12321, kv_port: 14200", "rpc_port: 12322, kv_port: 14200"),
+    ),
     "one rank": changed(("dp_size: 2, tp_size: 8", "dp_size: 1, tp_size: 8")),
     "dense": changed(("served_name: m}", "served_name: m, kind: dense}")),
 }
