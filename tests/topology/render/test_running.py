@@ -71,7 +71,11 @@ SHAPES = {
         (KV, POOL), ("decode: {args", "decode: {kv: {stores: {AscendStoreConnector: null}}, args")
     ),
     "pool of a dense model": changed((KV, POOL), ("served_name: m}", "served_name: m, kind: dense}")),
-    "through host memory": changed((KV, "kv: {connector: SfaRemoteD2HConnector}"), ("0.22.1rc1", "main")),
+    "through host memory": changed(
+        (KV, "kv: {connector: SfaRemoteD2HConnector}"),
+        ("0.22.1rc1", "main"),
+        ("max-num-seqs: 40", "additional-config: {sparse_kv_offload_config: {enabled: true}}"),
+    ),
     "a5": changed(
         ("platform: a3", "platform: a5"),
         (KV, "kv: {connector: MooncakeConnectorV1, extra: {ascend_local_comm_res_path: /etc/hixlep}}"),

@@ -10,7 +10,7 @@ from typing import Any
 
 from pdtui.topology.build import CPU_CONNECTORS, GONE_CONNECTORS
 from pdtui.topology.findings import Severity
-from pdtui.topology.importing import compared, draft, levels, verify
+from pdtui.topology.importing import compared, draft, levels, stores, verify
 from pdtui.topology.importing.groups import Formed, form, model_kind
 from pdtui.topology.importing.observed import ContainerCommand, Observed, ProxyCommand, Said, Wanted
 from pdtui.topology.importing.places import (
@@ -119,6 +119,12 @@ class _Assembly:
         self.groups = form(self.ranks, dense=self.kind == "dense")
         for group in self.groups:
             self.notes += group.notes
+        prefill = (group.first for group in self.groups if group.role is Role.PREFILL)
+        pipeline = next((rank for rank in prefill if rank.pp_size > 1), None)
+        if pipeline is not None:
+            for rank in self.ranks:
+                values = stores.without_pipeline(sourced(rank.stores), pipeline.pp_size, pipeline.layers)
+                rank.stores = {name: replace(said, value=values[name]) for name, said in rank.stores.items()}
 
     # --- the parts of the file
 
@@ -254,7 +260,8 @@ class _Assembly:
             devices, mounts = self._beyond_usual(first)
             said |= {"devices": devices} if devices else {}
             said |= {"mounts": mounts} if mounts else {}
-            said |= {"options": list(first.options)} if first.options else {}
+            own = [word for word in first.options if (self._on, word) != ("a5", "--pid=host")]
+            said |= {"options": own} if own else {}
         return {key: value for key, value in said.items() if value}
 
     def _beyond_usual(self, container: ContainerCommand) -> tuple[list[str], list[str]]:
@@ -354,14 +361,16 @@ class _Assembly:
                 mine["extra"][role.value] = Sourced(said, origin)
                 break
 
-    def _derived_sizes(self, own: Formed, role: Role) -> dict[str, int] | None:
+    def _derived_sizes(self, own: Formed, role: Role) -> dict[str, Any] | None:
         """Return the sizes that a plan has for a role, as this group sees them; None without that role."""
         group = own if own.role is role else next((g for g in self.groups if g.role is role), None)
         if group is None:
             return None
         first = group.first
-        sizes = {"dp_size": 1 if self.kind == "dense" else group.dp_size, "tp_size": first.tp_size}
-        return sizes | ({"pp_size": first.pp_size} if first.pp_size > 1 else {})
+        sizes: dict[str, Any] = {"dp_size": 1 if self.kind == "dense" else group.dp_size, "tp_size": first.tp_size}
+        if first.pp_size > 1:
+            sizes |= {"pp_size": first.pp_size} | ({"pp_layer_partition": first.layers} if first.layers else {})
+        return sizes
 
     def _served(self, group: Formed, mine: dict[str, dict[str, Sourced]]) -> None:
         """Keep a served name that is not the cluster's, so that `check` shows it."""
@@ -381,6 +390,7 @@ class _Assembly:
         part["tp_size"] = first.tp_size
         if first.pp_size > 1:
             part["pp_size"] = first.pp_size
+            part |= {"pp_layer_partition": first.layers} if first.layers else {}
         part["api_port"] = self._api_port(group)
         if first.external:
             part["rpc_port"] = first.rpc_port or VLLM_RPC_PORT
@@ -536,7 +546,7 @@ def _part(level: levels.Level, *, kv: bool = True) -> dict[str, Any]:
 
 
 def _kv(level: levels.Level) -> dict[str, Any]:
-    said = {"config": sourced(level.config), "extra": sourced(level.extra)}
+    said = {"config": sourced(level.config), "extra": sourced(level.extra), "stores": sourced(level.stores)}
     return {key: value for key, value in said.items() if value}
 
 

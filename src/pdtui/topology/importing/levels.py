@@ -20,6 +20,7 @@ class Level:
     env: dict[str, Sourced] = field(default_factory=dict)
     config: dict[str, Sourced] = field(default_factory=dict)
     extra: dict[str, Sourced] = field(default_factory=dict)
+    stores: dict[str, Sourced] = field(default_factory=dict)
 
 
 @dataclass
@@ -31,7 +32,7 @@ class Levels:
     groups: dict[str, Level] = field(default_factory=dict)
 
 
-KINDS = ("args", "env", "config", "extra")
+KINDS = ("args", "env", "config", "extra", "stores")
 
 
 def sort_out(groups: Sequence[Formed], own: Mapping[str, Mapping[str, Mapping[str, Sourced]]]) -> Levels:

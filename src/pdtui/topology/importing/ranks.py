@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from pdtui.topology.findings import Severity
-from pdtui.topology.importing import tolerant
+from pdtui.topology.importing import stores, tolerant
 from pdtui.topology.importing.observed import Origin, Said, ServeCommand
 from pdtui.topology.importing.report import Kind, Note, note
 from pdtui.topology.model import Role
@@ -98,6 +98,10 @@ class Rank:
     env: dict[str, Sourced] = field(default_factory=dict)
     config: dict[str, Sourced] = field(default_factory=dict)
     extra: dict[str, Sourced] = field(default_factory=dict)
+    stores: dict[str, Sourced] = field(default_factory=dict)
+    """Connectors beside its own, with what a topology says of each."""
+    layers: str = ""
+    """Layers of each of its pipeline's stages."""
     model: Said | None = None
     served: Said | None = None
 
@@ -228,6 +232,11 @@ class _Sorter:
         if not isinstance(found, dict):
             return
         rank, origin = self.rank, said.origin
+        apart = stores.take_apart(found)
+        for odd in apart.odd:
+            self.add(Kind.UNREAD, f"a topology cannot say this of MultiConnector: {odd}", origin)
+        found = apart.config
+        rank.stores = {name: Sourced(value, origin) for name, value in apart.stores.items()}
         connector = found.pop("kv_connector", None)
         if isinstance(connector, str) and connector:
             rank.connector = Sourced(connector, origin)
@@ -254,6 +263,7 @@ class _Sorter:
             rank.sizes = {name: extra.pop(name) for name in ("prefill", "decode") if name in extra}
             if self.command.is_fragment:
                 self._own_sizes()
+            extra = stores.without_derived(extra, str(connector))
             rank.extra = {str(key): Sourced(value, origin) for key, value in extra.items()}
         mooncake = rank.connector is not None and str(rank.connector.value).startswith("Mooncake")
         if mooncake and (missing := [name for name in ("prefill", "decode") if name not in rank.sizes]):
@@ -302,6 +312,11 @@ class _Sorter:
                 rank.devices = tuple(map(int, words))
             else:
                 self.env[DEVICES] = visible
+        if rank.stores and (seed := self.env.get("PYTHONHASHSEED")) is not None and seed.text == "0":
+            del self.env["PYTHONHASHSEED"]
+        if rank.pp_size > 1 and (layers := self.env.get("VLLM_PP_LAYER_PARTITION")) is not None:
+            rank.layers = layers.text
+            del self.env["VLLM_PP_LAYER_PARTITION"]
         port = self.env.get(NIXL_SIDE_CHANNEL)
         if self._is_nixl and port is not None and port.number is not None and 0 < port.number <= 65535:
             rank.kv_port = port.number

@@ -7,6 +7,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
+from pdtui.topology.build import MULTI
 from pdtui.topology.findings import Severity
 from pdtui.topology.importing import lint, tolerant
 from pdtui.topology.importing.commands import Understood, understand
@@ -29,6 +30,7 @@ from pdtui.topology.importing.observed import (
 from pdtui.topology.importing.proxies import proxy_command
 from pdtui.topology.importing.report import Kind, Note, note
 from pdtui.topology.importing.shell import Script
+from pdtui.topology.importing.stores import connector_of
 from pdtui.topology.importing.targets import targets
 
 LARGEST = 4 * 1024 * 1024
@@ -496,8 +498,8 @@ def _without_words(command: ServeCommand) -> ServeCommand:
 def _flow(command: ServeCommand) -> str:
     said = command.flags.get("kv-transfer-config")
     found = tolerant.read(said.text) if said is not None else None
-    name = str(found.value.get("kv_connector", "")) if found is not None and isinstance(found.value, dict) else ""
-    if not name or name == "MultiConnector":
+    name = connector_of(found.value) if found is not None else ""
+    if not name or name == MULTI:
         return ""
     return "layerwise" if "Layerwise" in name or name.startswith("Sfa") else "pull"
 
