@@ -101,7 +101,7 @@ def serve(
     )
     assert process.stdout is not None
     try:
-        assert select.select([process.stdout], [], [], 60.0)[0], "no topology path within 60 s"
+        assert select.select([process.stdout], [], [], 120.0)[0], "no topology path within 120 s"
         topology = process.stdout.readline().strip()
         assert Path(topology).is_file(), topology
         yield Served(process, topology, root, env)
@@ -109,7 +109,7 @@ def serve(
         process.send_signal(signal.SIGTERM)
         process.wait(60)
         process.stdout.close()
-    deadline = time.monotonic() + 20.0
+    deadline = time.monotonic() + 60.0
     while left := carrying(str(root)):
         assert time.monotonic() < deadline, left
         time.sleep(0.1)

@@ -89,7 +89,7 @@ def test_server_killed_from_outside_is_failed_and_its_group_out_of_service_until
 ) -> None:
     # As with real vLLM, SIGKILL of the server alone leaves its engine, so the other ranks live on.
     os.kill(host_pid(cluster, "PDTUI_RANK=demo:decode/3", "vllm serve"), signal.SIGKILL)
-    dead = wait_for_state(cluster, "decode/3", "failed", within=30.0)
+    dead = wait_for_state(cluster, "decode/3", "failed")
     assert dead["exit_status"] == -9
     assert cluster.run("status", "FILE").returncode == 1
     refused = cluster.run("ask", "FILE", "hello")
@@ -100,7 +100,7 @@ def test_server_killed_from_outside_is_failed_and_its_group_out_of_service_until
 
 def test_engine_killed_from_outside_takes_its_group_with_it(cluster: Served) -> None:
     os.kill(host_pid(cluster, "PDTUI_RANK=demo:decode/3", "VLLM::EngineCore"), signal.SIGKILL)
-    wait_for_state(cluster, "decode/0", "failed", within=30.0)
+    wait_for_state(cluster, "decode/0", "failed")
     ranks = cluster.ranks()
     assert {ranks[f"decode/{n}"]["state"] for n in range(8)} == {"failed"}
     assert {ranks[rank]["state"] for rank in ranks if rank.startswith("p")} == {"ready"}
@@ -129,7 +129,7 @@ def test_link_set_down_shows_with_the_next_reading(cluster: Served) -> None:
 def test_rank_whose_keeper_was_killed_runs_on_and_is_not_started_twice(cluster: Served) -> None:
     pid = cluster.ranks()["decode/5"]["pid"]
     os.kill(keeper_pid(cluster, "decode/5"), signal.SIGKILL)
-    unkept = wait_for_state(cluster, "decode/5", "unkept", within=30.0)
+    unkept = wait_for_state(cluster, "decode/5", "unkept")
     assert unkept["pid"] == pid
     done = cluster.run("start", "FILE", "decode/5")
     assert cluster.ranks()["decode/5"]["pid"] == pid, done.stderr
@@ -156,15 +156,15 @@ def test_stop_all_leaves_no_process_port_or_held_lock(cluster: Served) -> None:
     assert {rank["state"] for rank in cluster.ranks().values()} == {"stopped"}
 
 
-def test_twenty_starts_at_once_start_each_rank_once(cluster: Served) -> None:
+def test_ten_starts_at_once_start_each_rank_once(cluster: Served) -> None:
     def start(_: int) -> subprocess.CompletedProcess[str]:
         return cluster.run("start", "FILE", "p1", timeout=240.0)
 
-    with ThreadPoolExecutor(20) as pool:
-        results = list(pool.map(start, range(20)))
+    with ThreadPoolExecutor(10) as pool:
+        results = list(pool.map(start, range(10)))
     told = [done.stderr for done in results if done.returncode]
     assert {done.returncode for done in results} <= {0, 1}, told
-    assert len(told) < 20
+    assert len(told) < 10
     assert all("in another operator's hands" in words for words in told), told
     servers = [command for command in rank_processes(cluster.root) if "vllm serve" in command]
     assert len(servers) == 2, servers

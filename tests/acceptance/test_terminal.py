@@ -136,7 +136,7 @@ def test_console_ends_also_when_its_terminal_has_frozen_or_gone(cluster: Served)
         terminal.until(b"SERVING")
         terminal.fill()
         terminal.process.send_signal(signal.SIGHUP)
-        assert terminal.process.wait(30.0) == 128 + signal.SIGHUP
+        assert terminal.process.wait(60.0) == 128 + signal.SIGHUP
         assert terminal.modes_now == terminal.modes
 
 
@@ -148,4 +148,4 @@ def test_console_ends_with_its_terminal_where_nobody_tells_it(cluster: Served, f
         if frozen:
             terminal.fill()
         terminal.close()
-        assert terminal.process.wait(30.0) == 128 + signal.SIGHUP
+        assert terminal.process.wait(60.0) == 128 + signal.SIGHUP

@@ -126,7 +126,7 @@ LINKS = (
             Shown("headline", says=("node3 unreachable", "2 ranks")),
             Shown("decode/0", "ready"),
         ),
-        15.0,
+        30.0,
     ),
     Row(
         "connection-reset",
@@ -187,7 +187,7 @@ LINKS = (
         "another key in known_hosts, connection reset",
         new_host_key,
         (Shown("node5", "failed", ("host key", "ssh-keygen")),),
-        15.0,
+        30.0,
         in_status=True,
     ),
     Row(

@@ -127,7 +127,7 @@ RANKS = (
             Shown("headline", says=("spare/0 failed at", "SIGKILL")),
             Shown("decode/0", "ready"),
         ),
-        15.0,
+        30.0,
         in_status=True,
     ),
     Row(
@@ -144,7 +144,7 @@ RANKS = (
         "SIGKILL to VLLM::EngineCore",
         killed("spare/0", "VLLM::EngineCore"),
         (Shown("spare/0", "failed", ("died",)),),
-        15.0,
+        30.0,
     ),
     Row(
         "worker-killed",
@@ -152,7 +152,7 @@ RANKS = (
         "SIGKILL to VLLM::Worker",
         killed("spare/0", "VLLM::Worker_TP1"),
         (Shown("spare/0", "failed", ("worker",)),),
-        15.0,
+        30.0,
     ),
     Row(
         "moe-rank-killed",
@@ -185,7 +185,7 @@ RANKS = (
         "SIGKILL to the keeper",
         keeper_killed,
         (Shown("spare/0", "unkept", ("200",)), Shown("serving", "DEGRADED|SERVING")),
-        15.0,
+        30.0,
         in_status=True,
     ),
     Row(

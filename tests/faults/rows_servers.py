@@ -83,7 +83,7 @@ SERVERS = (
         "SIGKILL to sshd and its sessions",
         switched("sshd-kill node1", "sshd node1"),
         (Shown("node1", "reconnecting", ("refused",)), Shown("p/0", "lost", ("ready",)), Shown("d/0", "ready")),
-        15.0,
+        30.0,
     ),
     Row(
         "openssh-frozen",

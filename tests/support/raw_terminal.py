@@ -80,7 +80,7 @@ class RawTerminal:
                 raise AssertionError(f"never saw {texts} in {within} s: {self.output[-4000:]!r}")
             self.read(0.1)
 
-    def ended(self, within: float = 30.0) -> int:
+    def ended(self, within: float = 90.0) -> int:
         """Read until the program ends and return its status."""
         deadline = time.monotonic() + within
         while self.process.poll() is None:
