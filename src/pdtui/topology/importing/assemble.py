@@ -36,8 +36,11 @@ from pdtui.topology.yaml_tree import parse
 VLLM_RPC_PORT = 29550
 """vLLM's own --data-parallel-rpc-port."""
 
-KV_PORT = 30000
-"""First KV port of groups whose scripts name none, a hundred apart: between the transfer engine and clients."""
+KV_PORT = 17100
+"""First KV port of groups whose scripts name none, a hundred apart: between the transfer engine's two ranges."""
+
+MOST_RANKS = 2048
+"""Servers that are read: 128 hosts of 16 NPUs, each its own rank."""
 
 _RENAMED = {
     "MooncakeConnector": "MooncakeConnectorV1",
@@ -92,7 +95,10 @@ class _Assembly:
         return f"{self._name()}.yaml"
 
     def _sort(self) -> None:
-        for command in self.seen.commands:
+        if len(self.seen.commands) > MOST_RANKS:
+            message = f"{len(self.seen.commands)} servers are more than a cluster has; {MOST_RANKS} were read"
+            self.notes.append(note(Kind.UNREAD, message, self.seen.commands[MOST_RANKS].origin))
+        for command in self.seen.commands[:MOST_RANKS]:
             rank, notes = sort(command)
             self.ranks.append(rank)
             self.notes += notes
@@ -218,7 +224,7 @@ class _Assembly:
         """Whether this is vLLM without NPUs: its own connector, and no NPU is named."""
         names = {str(rank.connector.value) for rank in self.ranks if rank.connector is not None}
         named = any(rank.devices is not None or "HCCL_IF_IP" in rank.command.env for rank in self.ranks)
-        return bool(names) and names <= CPU_CONNECTORS and not named
+        return bool(names) and names <= CPU_CONNECTORS and not named and not self.wanted.vllm_ascend
 
     def _version(self) -> str:
         if self.wanted.vllm_ascend:

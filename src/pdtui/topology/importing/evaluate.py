@@ -19,8 +19,11 @@ if TYPE_CHECKING:
 Value = Said | tuple[Said, ...]
 """A variable: text, or an array."""
 
-MOST_COMMANDS = 20_000
+MOST_COMMANDS = 8_000
 """Commands after which a script is not followed further: loops that no deployment has."""
+
+LONGEST = 128 * 1024
+"""Characters of a value; Linux takes no longer one."""
 
 _DEEPEST = 60
 """Levels of nesting that are followed; deeper ones are named."""
@@ -477,6 +480,8 @@ class Evaluator:
         parts = [self._piece(piece, line) for piece in pieces]
         if len(parts) == 1 and pieces[0].kind == "variable":
             return replace(parts[0], prepended=False) if not parts[0].prepended else parts[0]
+        if sum(len(part.text) for part in parts) > LONGEST:
+            return Said("", origin, f"more than {LONGEST // 1024} KiB")
         unknown = next((part.unknown for part in parts if part.unknown), "")
         return Said("".join(part.text for part in parts), origin, unknown)
 

@@ -14,7 +14,7 @@ from pdtui.topology.model import Role
 _LETTERS = {Role.PREFILL: "p", Role.DECODE: "d"}
 
 
-@dataclass
+@dataclass(eq=False)
 class Formed:
     """One group, its ranks by their number."""
 

@@ -72,7 +72,7 @@ class Sourced:
     origin: Origin
 
 
-@dataclass
+@dataclass(eq=False)
 class Rank:
     """One command, sorted."""
 
