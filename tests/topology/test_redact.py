@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from pdtui.topology.redact import redacted_text
+from pdtui.topology.redact import redacted, redacted_text
 
 
 @pytest.mark.parametrize(
@@ -43,3 +43,8 @@ def test_what_looks_like_a_secret_is_hidden(text: str) -> None:
 )
 def test_what_is_none_stays(text: str) -> None:
     assert redacted_text(text) == text
+
+
+def test_tokens_of_a_model_are_no_secrets() -> None:
+    words = ("--hf-overrides", '{"pad_token": "<pad>", "image_token": "<img>", "hub_token": "S3CRET"}')
+    assert redacted(words, {})[0][1] == '{"pad_token": "<pad>", "image_token": "<img>", "hub_token": "***"}'

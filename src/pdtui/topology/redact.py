@@ -22,11 +22,12 @@ SECRET_PATTERN = rf"(?:^|[-_]){_NAMES}$"
 """What finds a secret's name, without regard to case; for Python 3.6, too."""
 
 _SECRET = re.compile(SECRET_PATTERN, re.IGNORECASE)
+_OF_A_MODEL = re.compile(r"(?:^|[-_])(?:bos|eos|pad|unk|sep|cls|mask|image|video|audio)[-_]token$", re.IGNORECASE)
 
 
 def is_secret(name: str) -> bool:
     """Whether a variable's or flag's name says that its value is a secret."""
-    return _SECRET.search(name) is not None
+    return _SECRET.search(name) is not None and _OF_A_MODEL.search(name) is None
 
 
 def redacted(argv: Sequence[str], env: Mapping[str, str]) -> tuple[tuple[str, ...], dict[str, str]]:
