@@ -27,7 +27,7 @@ class Apart:
 def take_apart(found: Mapping[str, Any]) -> Apart:
     """Return a configuration without MultiConnector; one that is none, or carries nothing, as it is."""
     children = _children(found)
-    carriers = [child for child in children if child.get("kv_connector") in FLOWS]
+    carriers = [child for child in children if str(child.get("kv_connector")) in FLOWS]
     if not carriers:
         return Apart(dict(found), {}, ())
     carrier = carriers[0]
