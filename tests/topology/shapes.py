@@ -33,6 +33,8 @@ WORDS = st.sampled_from(
 )
 """Values of arguments and variables that a shell would like to misread."""
 
+POOL = {"AscendStoreConnector": {"extra": {"backend": "memcache"}}}
+
 _VALUES: dict[str, st.SearchStrategy[Any]] = {
     "max-num-seqs": st.integers(1, 64),
     "seed": st.integers(0, 9999),
@@ -66,7 +68,7 @@ def files(draw: st.DrawFn) -> str:
             else {"vllm_ascend": draw(st.sampled_from(["0.22.1rc1", "0.23.0"]))}
         ),
         "model": {"path": "/models/m", "served_name": draw(st.sampled_from(["m", "m 2"])), "kind": kind},
-        "kv": {"connector": connector},
+        "kv": {"connector": connector, **({"stores": POOL} if platform != "cpu" and draw(st.booleans()) else {})},
         "nodes": {node: {"host": f"192.0.2.{number}", "nic": "eth0"} for number, node in enumerate(nodes, 1)},
         "defaults": {"env": env, "args": {name: draw(_VALUES[name]) for name in args}},
         "groups": groups,
@@ -88,12 +90,14 @@ def _groups(draw: st.DrawFn, platform: str, kind: str) -> list[tuple[str, dict[s
     npus = NPUS[platform] or 8
     decode_tp = draw(st.sampled_from([1, 2, 4]))
     sizes = {"prefill": decode_tp * draw(st.sampled_from([1, 2])), "decode": decode_tp}
+    pipeline = draw(st.sampled_from([1, 1, 2])) if platform != "cpu" and 2 * sizes["prefill"] <= npus else 1
     names = _names()
     found: list[tuple[str, dict[str, Any]]] = []
     for role, count in (("prefill", draw(st.integers(1, 2))), ("decode", 1)):
         dp_size = draw(st.integers(1, 4)) if role == "prefill" else draw(st.integers(1, 8))
         for number in range(count):
-            per_node = npus // sizes[role]
+            stages = pipeline if role == "prefill" else 1
+            per_node = npus // (sizes[role] * stages)
             least = -(-dp_size // per_node)
             servers = draw(st.integers(least, max(least, min(dp_size, 2)))) if platform != "cpu" else 1
             place = len(found)
@@ -102,6 +106,7 @@ def _groups(draw: st.DrawFn, platform: str, kind: str) -> list[tuple[str, dict[s
                 "nodes": [next(names) for _ in range(servers)],
                 "dp_size": dp_size,
                 "tp_size": sizes[role],
+                **({"pp_size": stages} if stages > 1 else {}),
                 "api_port": 7100 + 100 * place,
                 "kv_port": 13000 + 200 * place,
             }
@@ -112,7 +117,7 @@ def _groups(draw: st.DrawFn, platform: str, kind: str) -> list[tuple[str, dict[s
                 group["rpc_port"] = 12321 + place
             found.append((f"{role[0]}{number}", group))
     first, last = found[0][1], found[-1][1]
-    needed = first["dp_size"] * first["tp_size"]
+    needed = first["dp_size"] * first["tp_size"] * first.get("pp_size", 1)
     fits = needed + last["dp_size"] * last["tp_size"] <= npus
     if fits and len(first["nodes"]) == len(last["nodes"]) == 1 and draw(st.booleans()):
         last["nodes"] = first["nodes"]
