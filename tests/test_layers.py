@@ -47,7 +47,7 @@ for command in sys.argv[1:]:
 print(json.dumps(loaded))
 """
 
-STATIC = ("check", "plan", "schema", "read")
+STATIC = ("check", "plan", "render", "schema", "read")
 LIVE = ("status", "start", "stop", "restart", "logs", "ask", "preflight", "watch", "ack")
 
 PACKAGES = sorted(path.parent.name for path in Path(pdtui.__file__).parent.glob("*/__init__.py"))

@@ -51,7 +51,7 @@ def write_folder(folder: Path, files: Sequence[RenderedFile], *, force: bool) ->
             _anew(folder, files, texts)
             removed, kept = (), ()
     except OSError as error:
-        raise FileError(f"cannot write {error.filename or folder}: {error.strerror or error}") from error
+        raise FileError(f"cannot write {folder}: {error.strerror or error}") from error
     return Written(changed, removed, kept)
 
 
