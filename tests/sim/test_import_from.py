@@ -71,7 +71,7 @@ async def start(simulation: Simulation, folder: Path, *ids: str) -> None:
     async with Fleet(
         topology, plan, clock=clock, read_only=False, by="test@here", journal_dir=folder / "journal"
     ) as fleet:
-        assert await fleet.settled(30)
+        assert await fleet.settled(60)
         done = await fleet.wait(await fleet.submit(StartRanks(ids)))
         assert done.state == "done", done
 
@@ -107,12 +107,13 @@ async def test_what_runs_is_what_the_plan_says_whoever_started_it(simulation: Si
         simulation, f"{line} {lists['prefiller']} {lists['decoder']} > proxy.log 2>&1 < /dev/null &", "node1"
     )
 
+    where = hosts(simulation)
+
     async def all_run() -> bool:
-        done = await run(simulation, "pgrep -cf 'vllm serve.*data-parallel-rank'", "node4")
-        return int(str(done.stdout)) >= 2
+        now, _ = observed(await survey_all(where, clock=SystemClock()), nodes=where.nodes)
+        return (len(now.commands), len(now.proxies)) == (6, 1)
 
     await until(all_run)
-    where = hosts(simulation)
     surveys = await survey_all(where, clock=SystemClock())
     seen, notes = observed(surveys, nodes=where.nodes)
     assert platform_of(surveys) == "a3"
