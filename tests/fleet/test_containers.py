@@ -117,7 +117,7 @@ async def test_a_container_under_its_ranks(
     monkeypatch.setattr("pdtui.remote.rpc.PING_EVERY", 2.0)
     monkeypatch.setattr("pdtui.remote.rpc.LOST_AFTER", 6.0)
     async with fleet_of(boxed, tmp_path) as fleet:
-        assert await fleet.settled(30)
+        assert await fleet.settled(60)
         done = await fleet.wait(await fleet.submit(StartRanks(ALL)))
         assert done.state == "done", done
         # The tools are asked on the host and know the ranks by other pids; none of them is somebody else's.
@@ -189,7 +189,7 @@ async def test_no_sudo_and_a_login_that_takes_its_ranks_along(tmp_path: Path) ->
         skip_unless(simulation.isolated, "no pid namespaces")
         await simulation.fault("sudo node2 password")
         async with fleet_of(simulation, tmp_path) as fleet:
-            await fleet.settled(30)
+            await fleet.settled(60)
             await shows(fleet, lambda it: it.state is NodeState.FAILED, "refused")
             assert "sudo asks for a password" in node(fleet).error
             assert "ALL=(root) NOPASSWD: ALL" in node(fleet).remedy
@@ -209,7 +209,7 @@ async def test_no_sudo_and_a_login_that_takes_its_ranks_along(tmp_path: Path) ->
         await eventually(lambda: len(processes(simulation)) and not _of(simulation, "d/"), within=30)
         assert _of(simulation, "p/0")
         async with fleet_of(simulation, tmp_path) as fleet:
-            assert await fleet.settled(30)
+            assert await fleet.settled(60)
             await eventually(lambda: states(fleet)["d/0"] is RankState.FAILED, within=30)
             cause = await eventually(lambda: fleet.store.ranks["d/0"].diagnosis, within=30)
             assert cause is not None

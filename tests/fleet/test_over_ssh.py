@@ -109,7 +109,7 @@ def states(fleet: Fleet) -> set[RankState]:
 
 async def test_from_nothing_to_an_answer_and_back(rack: Rack) -> None:
     async with rack.fleet() as fleet:
-        assert await fleet.settled(20)
+        assert await fleet.settled(60)
         done = await fleet.wait(await fleet.submit(StartRanks(ALL)))
         assert done.state == "done", done
         assert fleet.store.ranks["decode/3"].last_start_s is not None
@@ -189,7 +189,7 @@ async def test_command_killed_during_a_start_leaves_ranks_that_the_next_can_stop
     process.kill()
     await process.communicate()
     async with rack.fleet() as fleet:
-        assert await fleet.settled(20)
+        assert await fleet.settled(60)
         await eventually(
             lambda: states(fleet) <= {RankState.STARTING, RankState.READY, RankState.STOPPED}, within=9
         )

@@ -32,7 +32,7 @@ async def main(file, home):
     fleet = Fleet(topology, make_plan(topology), clock=SystemClock(), read_only=False, by="carl@train",
                   journal_dir=Path(home), lease_ttl=6.0)
     async with fleet:
-        await fleet.settled(30)
+        await fleet.settled(60)
         await fleet.submit(StartRanks(("p1/0",)))
         print("begun", flush=True)
         await asyncio.sleep(1000)

@@ -102,7 +102,7 @@ def states(fleet: Fleet) -> Mapping[str, RankState]:
 
 async def test_a_cluster_of_the_guides_scripts_is_watched_used_stopped_and_taken_over(rack: Rack) -> None:
     async with rack.fleet() as fleet:
-        assert await fleet.settled(30)
+        assert await fleet.settled(60)
         assert set(states(fleet).values()) == {RankState.STOPPED}
         await rack.launch("p1", "node1")
         await rack.launch("p2", "node2", "--max-num-seqs", "3", output="2>&1 | cat > /dev/null")
