@@ -13,14 +13,11 @@ _NUMBER = re.compile(r"[-+]?[\d._]+(?:[eE][-+]?\d+)?\Z")
 _NO_NUMBER = re.compile(r"[0-9]{1,3}(?:\.[0-9]{1,3}){3}|[0-9]+[kmgKMG]")
 """Text that begins like a number and is none: addresses and sizes."""
 
-WIDEST = 110
+WIDEST = 118
 """Columns up to which a mapping stands on one line."""
 
-
-class Commented(str):
-    """A line of comment among the keys of a mapping."""
-
-    __slots__ = ()
+_BLOCKS = frozenset({"nodes", "defaults", "roles", "groups"})
+"""Keys at the top whose values are blocks, however short."""
 
 
 def scalar(value: Any, *, env: bool = False) -> str:
@@ -50,7 +47,7 @@ _ESCAPED = {
 def flow(value: Any, *, env: bool = False) -> str:
     """Return a value on one line."""
     if isinstance(value, Mapping):
-        items = (f"{key(name)}: {flow(item, env=env)}" for name, item in value.items())
+        items = (f"{key(name)}: {flow(item, env=env or name == 'env')}" for name, item in value.items())
         return "{" + ", ".join(items) + "}"
     if isinstance(value, list | tuple):
         return "[" + ", ".join(flow(item, env=env) for item in value) + "]"
@@ -91,7 +88,7 @@ def document(sections: Sequence[tuple[Mapping[str, Any], Mapping[str, str]]]) ->
         if out:
             out.append("")
         for name, value in values.items():
-            if isinstance(value, Mapping) and value and (len(flow(value)) > 90 or name in {"nodes", "groups"}):
+            if isinstance(value, Mapping) and value and (len(flow(value)) > 90 or name in _BLOCKS):
                 lines = [f"{name}:", *block(value, 2, env=False)]
             else:
                 lines = block({name: value})

@@ -90,6 +90,8 @@ class _Reader:
     """Exports that stand in a document outside of its scripts."""
     setups: list[Said] = field(default_factory=list)
     targets: list[Target] = field(default_factory=list)
+    _direct: list[tuple[_Piece, ServeCommand]] = field(default_factory=list)
+    """Commands of scripts that need no words."""
     users: dict[str, str] = field(default_factory=dict)
     """Host -> user of SSH."""
 
@@ -236,6 +238,7 @@ class _Reader:
                     self.templates.append(_Template(piece, host, _flow(command)))
             else:
                 self.commands.append(command)
+                self._direct.append((piece, command))
         elif understood.kind == "launch":
             started, notes = launch(understood.words, host=host, origin=ran.origin)
             self.notes += notes
@@ -378,6 +381,7 @@ class _Reader:
         if not named and started.template:
             extra = [piece for piece in self.pieces if piece.name.rsplit("/", 1)[-1] == started.template]
             if extra and not started.old:
+                self._only_called(extra[0])
                 return [_Template(extra[0], started.host, "")]
         folder = started.origin.source.rpartition("/")[0]
         beside = [t for t in named if t.piece.whole and t.piece.name.rpartition("/")[0] == folder]
@@ -407,6 +411,11 @@ class _Reader:
         if len(pool) == 1:
             return pool
         return []
+
+    def _only_called(self, piece: _Piece) -> None:
+        """Take a script that another calls for one that does not run by itself."""
+        own = [command for one, command in self._direct if one is piece]
+        self.commands = [command for command in self.commands if not any(command is mine for mine in own)]
 
     def _bare(self, started: Launch) -> None:
         """Keep the ranks of a launch line whose template is not there, as far as today's order says them."""
