@@ -8,7 +8,7 @@ from typing import Any
 import yaml
 from hypothesis import strategies as st
 
-NPUS = {"a2": 8, "a3": 16, "cpu": 0}
+NPUS = {"a2": 8, "a3": 16, "a5": 8, "cpu": 0}
 
 WORDS = st.sampled_from(
     [
@@ -33,7 +33,13 @@ WORDS = st.sampled_from(
 )
 """Values of arguments and variables that a shell would like to misread."""
 
-POOL = {"AscendStoreConnector": {"extra": {"backend": "memcache"}}}
+POOLS = st.sampled_from(
+    [
+        {"AscendStoreConnector": {"extra": {"backend": "memcache"}}},
+        {"AscendStoreConnector": {"extra": {"backend": "memcache", "load_async": True}}, "UCMConnector": {}},
+        {"UCMConnector": {"config": {"kv_role": "kv_both"}}},
+    ]
+)
 
 _VALUES: dict[str, st.SearchStrategy[Any]] = {
     "max-num-seqs": st.integers(1, 64),
@@ -51,7 +57,9 @@ def files(draw: st.DrawFn) -> str:
     """Return the text of a valid file."""
     platform = draw(st.sampled_from(sorted(NPUS)))
     kind = draw(st.sampled_from(["moe", "dense"]))
-    connector = draw(st.sampled_from(["MooncakeConnectorV1", "MooncakeLayerwiseConnector"]))
+    connector = draw(
+        st.sampled_from(["MooncakeConnectorV1", "MooncakeHybridConnector", "MooncakeLayerwiseConnector"])
+    )
     if platform == "cpu":
         connector = "NixlConnector"
     groups = dict(draw(_groups(platform, kind)))
@@ -65,10 +73,16 @@ def files(draw: st.DrawFn) -> str:
         **(
             {"vllm": "0.32.0"}
             if platform == "cpu"
-            else {"vllm_ascend": draw(st.sampled_from(["0.22.1rc1", "0.23.0"]))}
+            else {
+                "vllm_ascend": draw(st.sampled_from(["0.23.0"] if platform == "a5" else ["0.22.1rc1", "0.23.0"]))
+            }
         ),
         "model": {"path": "/models/m", "served_name": draw(st.sampled_from(["m", "m 2"])), "kind": kind},
-        "kv": {"connector": connector, **({"stores": POOL} if platform != "cpu" and draw(st.booleans()) else {})},
+        "kv": {
+            "connector": connector,
+            **({"extra": {"ascend_local_comm_res_path": "/etc/hixlep"}} if platform == "a5" else {}),
+            **({"stores": draw(POOLS)} if platform != "cpu" and draw(st.booleans()) else {}),
+        },
         "nodes": {node: {"host": f"192.0.2.{number}", "nic": "eth0"} for number, node in enumerate(nodes, 1)},
         "defaults": {"env": env, "args": {name: draw(_VALUES[name]) for name in args}},
         "groups": groups,
@@ -91,6 +105,7 @@ def _groups(draw: st.DrawFn, platform: str, kind: str) -> list[tuple[str, dict[s
     decode_tp = draw(st.sampled_from([1, 2, 4]))
     sizes = {"prefill": decode_tp * draw(st.sampled_from([1, 2])), "decode": decode_tp}
     pipeline = draw(st.sampled_from([1, 1, 2])) if platform != "cpu" and 2 * sizes["prefill"] <= npus else 1
+    layers = draw(st.sampled_from([None, "31,30"]))
     names = _names()
     found: list[tuple[str, dict[str, Any]]] = []
     for role, count in (("prefill", draw(st.integers(1, 2))), ("decode", 1)):
@@ -107,6 +122,7 @@ def _groups(draw: st.DrawFn, platform: str, kind: str) -> list[tuple[str, dict[s
                 "dp_size": dp_size,
                 "tp_size": sizes[role],
                 **({"pp_size": stages} if stages > 1 else {}),
+                **({"pp_layer_partition": layers} if layers and stages > 1 else {}),
                 "api_port": 7100 + 100 * place,
                 "kv_port": 13000 + 200 * place,
             }

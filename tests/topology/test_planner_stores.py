@@ -172,7 +172,7 @@ def test_contexts_split_by_decode_take_no_npus_and_by_prefill_do() -> None:
 def test_a5_has_eight_npus_and_says_its_links_in_the_child() -> None:
     links = "extra: {ascend_local_comm_res_path: /etc/hixlep}"
     model = topology(
-        ("platform: a3", "platform: a5"),
+        ('platform: a3\nvllm_ascend: "0.22.1rc1"', 'platform: a5\nvllm_ascend: "0.23.0"'),
         (KV, POOL.replace("stores", f"{links}, stores")),
         ("tp_size: 8,", "tp_size: 4,"),
     )

@@ -98,8 +98,10 @@ def shuffled(value: Any, data: st.DataObject, path: tuple[str, ...] = ()) -> Any
     if not isinstance(value, dict):
         return value
     keys = list(value)
-    # Ranks are numbered in the order of `nodes`, exported and passed in that of `env` and `args`.
-    if path not in {("groups",), ("defaults", "env"), ("defaults", "args")} and "hf-overrides" not in path:
+    # Ranks are numbered in the order of `nodes`, exported and passed in that of `env` and `args`, stores asked in
+    # that of `stores`.
+    ordered = {("groups",), ("defaults", "env"), ("defaults", "args"), ("kv", "stores")}
+    if path not in ordered and "hf-overrides" not in path:
         keys = data.draw(st.permutations(keys))
     return {key: shuffled(value[key], data, (*path, key)) for key in keys}
 

@@ -552,7 +552,11 @@ def _part(level: levels.Level, *, kv: bool = True) -> dict[str, Any]:
 
 
 def _kv(level: levels.Level) -> dict[str, Any]:
-    said = {"config": sourced(level.config), "extra": sourced(level.extra), "stores": sourced(level.stores)}
+    said = {
+        "config": sourced(level.config),
+        "extra": sourced(level.extra),
+        "stores": levels.nested(sourced(level.stores)),
+    }
     return {key: value for key, value in said.items() if value}
 
 

@@ -11,6 +11,8 @@ from pdtui.topology.importing.ranks import Sourced
 from pdtui.topology.importing.report import Kind, Note, note
 from pdtui.topology.model import Role
 
+_LOOKUP = ".extra.lookup_rpc_port"
+
 
 @dataclass
 class Level:
@@ -89,15 +91,42 @@ def _typed(value: Any) -> Any:
     return type(value), value
 
 
+def _flat(stores: Mapping[str, Sourced]) -> dict[str, Sourced]:
+    """Return stores as levels compare them, key by key: `AscendStoreConnector.extra.backend`."""
+    found: dict[str, Sourced] = {}
+    for store, said in stores.items():
+        found[store] = Sourced({}, said.origin)
+        for kind, values in said.value.items():
+            found |= {f"{store}.{kind}.{key}": Sourced(value, said.origin) for key, value in values.items()}
+    return found
+
+
+def nested(stores: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the stores of a level as a file writes them."""
+    found: dict[str, Any] = {}
+    for name, value in stores.items():
+        store, _, rest = name.partition(".")
+        part = found.setdefault(store, {})
+        if rest:
+            kind, _, key = rest.partition(".")
+            part.setdefault(kind, {})[key] = value
+    return found
+
+
 def of_group(group: Formed) -> tuple[dict[str, dict[str, Sourced]], list[Note]]:
     """Return what all ranks of a group have; where they differ the first counts, and both places are told."""
     found: dict[str, dict[str, Sourced]] = {}
     notes: list[Note] = []
     for kind in KINDS:
         merged: dict[str, Sourced] = {}
-        for name in dict.fromkeys(name for rank in group.ranks for name in getattr(rank, kind)):
-            values = [(rank, getattr(rank, kind).get(name)) for rank in group.ranks]
+        has = [(rank, _flat(rank.stores) if kind == "stores" else getattr(rank, kind)) for rank in group.ranks]
+        for name in dict.fromkeys(name for _, said in has for name in said):
+            values = [(rank, said.get(name)) for rank, said in has]
             with_one = next(value for _, value in values if value is not None)
+            if name.endswith(_LOOKUP) and not all(same(with_one, value) for _, value in values):
+                message = f"{name} differs between ranks of {group.name}: each gets one of its own, which follows"
+                notes.append(note(Kind.TRANSLATION, message, with_one.origin))
+                continue
             merged[name] = with_one
             for rank, value in values:
                 if same(with_one, value):
