@@ -13,6 +13,7 @@ from pdtui.fleet.handle import LogLine, LogView
 from pdtui.fleet.intents import (
     Acknowledge,
     Blocker,
+    ChangeContainers,
     Intent,
     Preview,
     RestartRanks,
@@ -427,6 +428,7 @@ class FakeFleet:
         self.ask_error: ProxyError | None = None
         self.ask_gate: asyncio.Event | None = None
         """When set: the answer waits for it before its last part."""
+        self.container_blockers: tuple[Blocker, ...] = ()
         self.preview_gate: asyncio.Event | None = None
         """When set: a preview waits for it."""
         self.poll_gate: asyncio.Event | None = None
@@ -501,11 +503,25 @@ class FakeFleet:
         del self.logs[rank][:count]
         self.first_seq[rank] = self.first_seq.get(rank, 0) + count
 
+    def _container_preview(self, intent: ChangeContainers) -> Preview:
+        blocked = intent.verb != "container up" and self.container_blockers
+        return Preview(
+            verb=intent.verb,
+            title=f"{intent.verb} on {', '.join(intent.nodes)}",
+            ids=intent.nodes,
+            consequence="Container vllm-ascend is changed.",
+            steps=tuple(f"{node}: make and start it from vllm-ascend" for node in intent.nodes),
+            blockers=self.container_blockers if blocked else (),
+            commands=tuple(f"docker run -d --name vllm-ascend # {node}" for node in intent.nodes),
+        )
+
     async def preview(self, intent: Intent) -> Preview:
         if self.preview_gate is not None:
             await self.preview_gate.wait()
         if self.refusal is not None:
             raise self.refusal
+        if isinstance(intent, ChangeContainers):
+            return self._container_preview(intent)
         ids = intent.ids
         note = ""
         if isinstance(intent, RestartRanks) and intent.whole_group:

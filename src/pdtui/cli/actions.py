@@ -18,7 +18,7 @@ from pdtui.errors import UsageError
 from pdtui.fleet.arrivals import coming_up, in_one_line
 from pdtui.fleet.by_hand import not_meant
 from pdtui.fleet.fleet import Fleet
-from pdtui.fleet.intents import Intent, Preview, RestartRanks, StartRanks
+from pdtui.fleet.intents import ChangeContainers, Intent, Preview, RestartRanks, StopRanks
 from pdtui.fleet.leases import lease_words
 from pdtui.fleet.rolling import PHASE as ROLLING
 from pdtui.fleet.snapshot import OperationStatus, OperationStep, Snapshot
@@ -84,7 +84,7 @@ async def preview_of(fleet: Fleet, intent: Intent) -> Preview:
     Those are told. Raises `ActionRefused` where nothing else is left, and for a restart.
     """
     preview = await fleet.preview(intent)
-    if isinstance(intent, StartRanks):
+    if not isinstance(intent, StopRanks | RestartRanks):
         return preview
     unmeant = [rank_id for rank_id in preview.unmanaged if rank_id not in intent.unmanaged]
     if not unmeant:
@@ -101,7 +101,7 @@ async def dry_run(fleet: Fleet, intent: Intent, *, as_json: bool) -> int:
     preview = await preview_of(fleet, intent)
     check_override(intent, preview)
     _tell(preview)
-    override = intent.override if isinstance(intent, StartRanks | RestartRanks) else ()
+    override = intent.override if not isinstance(intent, StopRanks) else ()
     for blocker in preview.blockers:
         remedy = f" ({blocker.remedy})" if blocker.remedy else ""
         word = "passed over" if blocker.id in override else "blocked"
@@ -121,7 +121,7 @@ async def dry_run(fleet: Fleet, intent: Intent, *, as_json: bool) -> int:
             {
                 "schema_version": 1,
                 "verb": preview.verb,
-                "ranks": list(preview.ids),
+                "nodes" if isinstance(intent, ChangeContainers) else "ranks": list(preview.ids),
                 "steps": list(preview.steps),
                 "commands": list(preview.commands),
                 "unmanaged": list(preview.unmanaged),
@@ -139,7 +139,7 @@ async def dry_run(fleet: Fleet, intent: Intent, *, as_json: bool) -> int:
 
 def check_override(intent: Intent, preview: Preview) -> None:
     """Raise `UsageError` for a blocker to be passed over that does not stand against it."""
-    wanted = intent.override if isinstance(intent, StartRanks | RestartRanks) else ()
+    wanted = intent.override if not isinstance(intent, StopRanks) else ()
     known = [blocker.id for blocker in preview.blockers]
     unknown = [name for name in wanted if name not in known]
     if unknown:
@@ -179,14 +179,15 @@ async def carry_out(fleet: Fleet, intent: Intent, *, as_json: bool) -> int:
 
     Raises `ActionRefused`. Interrupted, it cancels what has not begun, and says of each rank how it is left.
     """
+    show = _print_nodes if isinstance(intent, ChangeContainers) else _print_result
     operation = await fleet.submit(intent)
     try:
         status = await _narrated(fleet, operation)
     except asyncio.CancelledError:
         status = await _interrupted(fleet, operation)
-        _print_result(fleet, status, as_json=as_json)
+        show(fleet, status, as_json=as_json)
         return INTERRUPTED
-    _print_result(fleet, status, as_json=as_json)
+    show(fleet, status, as_json=as_json)
     return 0 if status.state == "done" else 1
 
 
@@ -324,6 +325,34 @@ def _print_result(fleet: Fleet, status: OperationStatus, *, as_json: bool) -> No
     ]
     click.echo("\n".join(columns(("RANK", "NODE", "RESULT", "DETAIL"), rows)))
     if status.error:
+        narrate(f"{status.verb} {status.state}: {status.error}")
+
+
+def _print_nodes(fleet: Fleet, status: OperationStatus, *, as_json: bool) -> None:
+    """Print what became of each node's container."""
+    narrate_unwritten(fleet.journal_error)
+    steps = {step.label: step for step in status.steps}
+    nodes = [(name, steps[name]) for name in status.targets]
+    if as_json:
+        print_json(
+            {
+                "schema_version": 1,
+                "verb": status.verb,
+                "state": status.state,
+                "error": status.error,
+                "container": fleet.topology.runtime.container,
+                "nodes": [
+                    {"node": name, "ok": step.state == "done", "detail": step.detail} for name, step in nodes
+                ],
+            }
+        )
+        return
+    rows = [
+        (name, "ok" if step.state == "done" else step.state, step.detail)
+        for name, step in sorted(nodes, key=lambda pair: pair[1].state == "done")
+    ]
+    click.echo("\n".join(columns(("NODE", "RESULT", "DETAIL"), rows)))
+    if status.error and status.state != "failed":
         narrate(f"{status.verb} {status.state}: {status.error}")
 
 

@@ -38,6 +38,7 @@ COMMANDS = {
     "start": "start ranks and wait for them",
     "stop": "stop ranks and wait for them",
     "restart": "restart ranks and wait for them",
+    "container": "make, stop and make anew the container of ranks on the nodes",
     "watch": "watch without a screen: changes as lines, a hook, Prometheus",
     "ack": "acknowledge a known trouble: it is told no longer, for a while",
     "logs": "logs of ranks",

@@ -92,12 +92,18 @@ class Crew:
         await asyncio.gather(*(self._journal_on(node, entries) for node in nodes))
 
     async def _journal_on(self, node: str, entries: Sequence[Mapping[str, object]]) -> None:
-        agent = self.links[node].rank_agent
-        if agent is None:
-            return
-        try:
-            async with self.clock.timeout(JOURNAL_TIMEOUT):
-                for entry in entries:
-                    await agent.journal(self.topology.name, entry)
-        except (RemoteError, TimeoutError) as error:
-            self.store.event("warning", node, f"journal not written: {error or 'no answer'}")
+        link, why = self.links[node], ""
+        # The host's stands in while there is no container: what was done to that is noted there.
+        for agent in dict.fromkeys((link.rank_agent, link.host_agent)):
+            if agent is None:
+                continue
+            try:
+                async with self.clock.timeout(JOURNAL_TIMEOUT):
+                    for entry in entries:
+                        await agent.journal(self.topology.name, entry)
+            except (RemoteError, TimeoutError) as error:
+                why = str(error) or "no answer"
+            else:
+                return
+        if why:
+            self.store.event("warning", node, f"journal not written: {why}")

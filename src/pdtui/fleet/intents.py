@@ -76,7 +76,26 @@ class RestartRanks:
     """Ranks that may be taken over although they were started by hand: named, or confirmed after a preview."""
 
 
-Intent = StartRanks | StopRanks | RestartRanks
+ContainerVerb = Literal["container up", "container down", "container recreate"]
+
+
+@dataclass(frozen=True, slots=True)
+class ChangeContainers:
+    """Make and start the container of these nodes, stop and remove it, or both in turn."""
+
+    verb: ContainerVerb
+    nodes: tuple[str, ...]
+    pull: bool = False
+    """Fetch an image that a node lacks."""
+    reason: str = ""
+    override: tuple[str, ...] = ()
+    """Who may die with the container, by `Blocker.id`; then `reason` is needed."""
+    confirm: str = ""
+    breaking: Breaking = NOT_BREAKING
+
+
+RankIntent = StartRanks | StopRanks | RestartRanks
+Intent = RankIntent | ChangeContainers
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,7 +118,7 @@ class Unacknowledge:
 
 @dataclass(frozen=True, slots=True)
 class Blocker:
-    """Something that stands against a start."""
+    """Something that stands against a start, or against the end of a container."""
 
     id: str
     """Stable: `port:node3:7100`."""
@@ -111,11 +130,11 @@ class Blocker:
 class Preview:
     """What an intent would do, before it is submitted."""
 
-    verb: Literal["start", "stop", "restart"]
+    verb: Literal["start", "stop", "restart"] | ContainerVerb
     title: str
     """`restart group decode`."""
     ids: tuple[str, ...]
-    """All ranks that it touches."""
+    """All ranks that it touches; for containers their nodes."""
     consequence: str
     """What follows for the service, and how long the last start took."""
     steps: tuple[str, ...]

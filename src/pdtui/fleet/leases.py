@@ -18,7 +18,7 @@ from pdtui.errors import ActionRefused, RemoteError
 from pdtui.fleet.intents import Breaking
 from pdtui.fleet.scope import duration
 from pdtui.fleet.snapshot import LeaseStatus
-from pdtui.remote.interface import NodeLink
+from pdtui.remote.interface import NodeAgent, NodeLink
 from pdtui.remote.messages.leases import (
     Lease,
     LeaseClaim,
@@ -35,7 +35,14 @@ LEASE_TIMEOUT = 5.0
 RENEWALS = 6
 """Tries to renew within the life of a lease."""
 
-VERBS = {"start": "starts", "stop": "stops", "restart": "restarts"}
+VERBS = {
+    "start": "starts",
+    "stop": "stops",
+    "restart": "restarts",
+    "container up": "brings up",
+    "container down": "takes down",
+    "container recreate": "makes anew",
+}
 
 
 class Hold:
@@ -113,9 +120,19 @@ class LeaseDesk:
     """Takes leases for the operations of one console, and says what is in their way."""
 
     def __init__(
-        self, links: Mapping[str, NodeLink], *, cluster: str, clock: Clock, by: str, origin: str, ttl: float
+        self,
+        links: Mapping[str, NodeLink],
+        *,
+        cluster: str,
+        clock: Clock,
+        by: str,
+        origin: str,
+        ttl: float,
+        with_hosts: bool = False,
     ) -> None:
+        """`with_hosts`: where no agent is beside the ranks, as without their container, the host's is asked."""
         self._links = links
+        self._with_hosts = with_hosts
         self._cluster = cluster
         self._clock = clock
         self._by = by
@@ -123,6 +140,24 @@ class LeaseDesk:
         self._ttl = ttl
         self.holder = secrets.token_hex(8)
         """This console, on the nodes."""
+
+    def for_hosts(self) -> LeaseDesk:
+        """Return a desk of the same console for what is done to the hosts' containers."""
+        desk = LeaseDesk(
+            self._links,
+            cluster=self._cluster,
+            clock=self._clock,
+            by=self._by,
+            origin=self._origin,
+            ttl=self._ttl,
+            with_hosts=True,
+        )
+        desk.holder = self.holder
+        return desk
+
+    def _agent(self, node: str) -> NodeAgent | None:
+        link = self._links[node]
+        return link.rank_agent or (link.host_agent if self._with_hosts else None)
 
     async def pause(self) -> None:
         """Wait until leases should be renewed."""
@@ -140,7 +175,7 @@ class LeaseDesk:
         return merged(leases, self._clock.wall())
 
     async def _list(self, node: str) -> Sequence[Lease]:
-        agent = self._links[node].rank_agent
+        agent = self._agent(node)
         if agent is None or agent.facts.state_dir_error:
             return ()
         try:
@@ -209,7 +244,7 @@ class LeaseDesk:
         self, node: str, claim: LeaseClaim, *, breaks: Sequence[str] = (), reason: str = ""
     ) -> LeaseResult | str:
         """Take or renew a lease on one node; returns in words why it cannot be had there."""
-        agent = self._links[node].rank_agent
+        agent = self._agent(node)
         if agent is None:
             return "unreachable"
         if agent.facts.state_dir_error:
@@ -224,7 +259,7 @@ class LeaseDesk:
 
     async def release(self, node: str, lease: str) -> None:
         """Give a lease back on one node; without an answer it ends by itself."""
-        agent = self._links[node].rank_agent
+        agent = self._agent(node)
         if agent is None or agent.facts.state_dir_error:
             return
         try:

@@ -7,17 +7,18 @@ from collections.abc import Iterable, Mapping
 from typing import Literal
 
 from pdtui.clock import Clock
+from pdtui.fleet.intents import ContainerVerb
 from pdtui.fleet.leases import Hold
 from pdtui.fleet.snapshot import OperationStatus, OperationStep
 from pdtui.fleet.store import Store
 from pdtui.fleet.targets import in_short
 
 StepState = Literal["waiting", "running", "done", "failed", "skipped"]
-Verb = Literal["start", "stop", "restart"]
+Verb = Literal["start", "stop", "restart"] | ContainerVerb
 
 
 class Operation:
-    """Phases first, then a line for each rank; every change goes to the store."""
+    """Phases first, then a line for each rank (of containers: each node); every change goes to the store."""
 
     def __init__(
         self, op_id: str, verb: Verb, ids: tuple[str, ...], by: str, *, store: Store, clock: Clock, hold: Hold

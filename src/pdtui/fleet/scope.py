@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from typing import Literal
 
 from pdtui.errors import ActionRefused
-from pdtui.fleet.intents import Blocker, Intent, Preview, RestartRanks, StartRanks, StopRanks
+from pdtui.fleet.intents import Blocker, Preview, RankIntent, RestartRanks, StartRanks, StopRanks
 from pdtui.fleet.serving import is_serving, usable_ranks
 from pdtui.fleet.snapshot import ALIVE_STATES, BROKEN_STATES, UNSEEN_STATES, LeaseStatus, RankState, RankStatus
 from pdtui.fleet.targets import in_short
@@ -32,7 +32,7 @@ class Scope:
     """MoE groups that lose some ranks to this -> how many others of them run, and will fail."""
 
 
-def make_scope(intent: Intent, topology: Topology, plan: Plan, ranks: Mapping[str, RankStatus]) -> Scope:
+def make_scope(intent: RankIntent, topology: Topology, plan: Plan, ranks: Mapping[str, RankStatus]) -> Scope:
     """Return what an intent touches. Raises `ActionRefused` for ranks that do not exist."""
     unknown = [rank_id for rank_id in intent.ids if rank_id not in ranks]
     if unknown:
@@ -65,7 +65,7 @@ def restarted_with(
 
 
 def _with_groups(
-    intent: Intent, named: Sequence[str], topology: Topology, plan: Plan
+    intent: RankIntent, named: Sequence[str], topology: Topology, plan: Plan
 ) -> tuple[tuple[str, ...], str]:
     if isinstance(intent, RestartRanks) and intent.rolling:
         return _rolled(intent, named, topology, plan)
@@ -132,7 +132,7 @@ def whole_groups(ids: Sequence[str], plan: Plan) -> tuple[str, ...]:
 
 
 def describe(
-    intent: Intent,
+    intent: RankIntent,
     scope: Scope,
     blockers: Sequence[Blocker],
     leases: Sequence[LeaseStatus],
@@ -271,7 +271,7 @@ def rolling_order(groups: Sequence[str], serving: Iterable[str]) -> tuple[str, .
 
 
 def _steps(
-    scope: Scope, topology: Topology, plan: Plan, alive: Sequence[str], intent: Intent, broken: Sequence[str]
+    scope: Scope, topology: Topology, plan: Plan, alive: Sequence[str], intent: RankIntent, broken: Sequence[str]
 ) -> tuple[str, ...]:
     steps: list[str] = []
     if isinstance(intent, StopRanks | RestartRanks):

@@ -363,14 +363,20 @@ class OperationStatus:
     """One running or ended action."""
 
     id: str
-    verb: Literal["start", "stop", "restart"]
+    verb: Literal["start", "stop", "restart", "container up", "container down", "container recreate"]
     targets: tuple[str, ...]
+    """Ids of ranks; of containers, their nodes."""
     by: str
     since: float
     state: Literal["running", "done", "failed", "cancelled"]
     steps: tuple[OperationStep, ...] = ()
     error: str = ""
     ended: float | None = None
+
+    @property
+    def of_nodes(self) -> bool:
+        """Whether its targets are nodes."""
+        return self.verb.startswith("container ")
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,7 +6,7 @@ Read-only and protection are enforced here, so that no view can go around them.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from itertools import count
 
@@ -14,11 +14,22 @@ from pdtui.errors import ActionRefused, UsageError
 from pdtui.fleet.blockers import Found, find, find_elsewhere, look
 from pdtui.fleet.by_hand import doomed_processes, in_all, left_as_they_are
 from pdtui.fleet.conditions import start_warnings
+from pdtui.fleet.containers.desk import ContainerDesk
+from pdtui.fleet.containers.desk import in_words as nodes_in_words
 from pdtui.fleet.crew import Crew
 from pdtui.fleet.evidence import Saved, in_order_of_death, save_evidence
-from pdtui.fleet.intents import Blocker, Intent, Preview, RestartRanks, StartRanks, StopRanks
+from pdtui.fleet.intents import (
+    Blocker,
+    ChangeContainers,
+    Intent,
+    Preview,
+    RankIntent,
+    RestartRanks,
+    StartRanks,
+    StopRanks,
+)
 from pdtui.fleet.leases import Hold
-from pdtui.fleet.operations import Operation
+from pdtui.fleet.operations import Operation, Verb
 from pdtui.fleet.rolling import roll
 from pdtui.fleet.scope import Scope, describe, in_words, make_scope, whole_groups
 from pdtui.fleet.snapshot import BROKEN_STATES, LeaseStatus, OperationStatus
@@ -34,6 +45,7 @@ class Supervisor:
         self._crew = crew
         self._read_only = read_only
         self._ready_deadline = ready_deadline
+        self._containers = ContainerDesk(crew)
         self._operations: dict[str, Operation] = {}
         self._tasks: dict[str, asyncio.Task[None]] = {}
         self._cancelling: set[str] = set()
@@ -42,6 +54,8 @@ class Supervisor:
 
     async def preview(self, intent: Intent) -> Preview:
         """Say what an intent would do. Raises `ActionRefused` for ranks that do not exist."""
+        if isinstance(intent, ChangeContainers):
+            return await self._containers.preview(intent)
         scope = make_scope(intent, self._crew.topology, self._crew.plan, self._crew.store.ranks)
         found = await self._blockers(scope)
         blockers = [one.blocker for one in found]
@@ -63,6 +77,8 @@ class Supervisor:
     async def submit(self, intent: Intent) -> str:
         """Begin; returns the operation's id. Raises `ActionRefused`."""
         self._check_read_only()
+        if isinstance(intent, ChangeContainers):
+            return await self._submit_containers(intent)
         scope = make_scope(intent, self._crew.topology, self._crew.plan, self._crew.store.ranks)
         if scope.needs_name and intent.confirm != self._crew.topology.name:
             groups = ", ".join((*whole_groups(scope.ids, self._crew.plan), *scope.doomed))
@@ -93,8 +109,53 @@ class Supervisor:
         except (ActionRefused, asyncio.CancelledError):
             await hold.release()
             raise
-        operation = self._begin(scope, hold)
-        task = asyncio.get_running_loop().create_task(self._run(operation, intent, scope, left_out, hold))
+        nodes = list(dict.fromkeys(self._crew.store.ranks[rank_id].node for rank_id in scope.ids))
+        operation = self._operation(scope.verb, scope.ids, hold)
+        return self._begin(operation, intent, nodes, lambda: self._work(operation, intent, scope, left_out))
+
+    async def _submit_containers(self, intent: ChangeContainers) -> str:
+        desk, crew = self._containers, self._crew
+        engines = desk.engines(intent)
+        words = nodes_in_words(intent.nodes, crew.topology.nodes)
+        if desk.needs_name(intent) and intent.confirm != crew.topology.name:
+            raise ActionRefused(
+                f"{crew.topology.name} is protected: {intent.verb} on {words} needs the cluster's name",
+                kind="protected",
+            )
+        if intent.override and not intent.reason:
+            raise ActionRefused("passing over a blocker needs a reason", kind="blocked")
+        blockers = await desk.blockers(intent, engines)
+        if left := [one for one in blockers if one.id not in intent.override]:
+            raise _blocked(left)
+        places = desk.everywhere(intent)
+        hold = await desk.leases.take(
+            intent.verb, f"the container on {words}", places, everywhere=places, breaking=intent.breaking
+        )
+        try:
+            self._check_nodes(intent.nodes)
+        except ActionRefused:
+            await hold.release()
+            raise
+        operation = self._operation(intent.verb, intent.nodes, hold)
+        return self._begin(operation, intent, intent.nodes, lambda: desk.run(operation, intent, engines))
+
+    def _check_nodes(self, nodes: Sequence[str]) -> None:
+        """Refuse what an operation from here is in the way of: on these nodes' ranks, or containers."""
+        for operation in self._running():
+            places = {place for place in operation.ids if place in nodes}
+            if not operation.status.of_nodes:
+                places = {self._crew.store.ranks[rank_id].node for rank_id in operation.ids} & set(nodes)
+            if places:
+                raise ActionRefused(
+                    f"{operation.id} ({operation.verb}) works on {', '.join(sorted(places))} already",
+                    kind="conflict",
+                )
+
+    def _begin(
+        self, operation: Operation, intent: Intent, nodes: Sequence[str], work: Callable[[], Awaitable[None]]
+    ) -> str:
+        self._operations[operation.id] = operation
+        task = asyncio.get_running_loop().create_task(self._run(operation, intent, nodes, work))
         self._tasks[operation.id] = task
         task.add_done_callback(lambda done: self._ended(operation, done))
         return operation.id
@@ -193,6 +254,12 @@ class Supervisor:
 
     def _check_conflict(self, scope: Scope) -> None:
         """Refuse what another operation is doing; a stop or restart takes ranks over from a running start."""
+        nodes = self._by_node(scope)
+        for operation in self._running():
+            if operation.status.of_nodes and (common := [node for node in operation.ids if node in nodes]):
+                raise ActionRefused(
+                    f"{operation.id} ({operation.verb}) works on {', '.join(common)} now", kind="conflict"
+                )
         for operation in self._running():
             common = [rank_id for rank_id in scope.ids if rank_id in operation.ids]
             if not common:
@@ -234,33 +301,24 @@ class Supervisor:
         if left := [one for one in found if one.id not in override]:
             raise _blocked(left)
 
-    def _begin(self, scope: Scope, hold: Hold) -> Operation:
+    def _operation(self, verb: Verb, ids: tuple[str, ...], hold: Hold) -> Operation:
         crew = self._crew
-        operation = Operation(
-            f"op-{next(self._number)}",
-            scope.verb,
-            scope.ids,
-            crew.by,
-            store=crew.store,
-            clock=crew.clock,
-            hold=hold,
-        )
-        self._operations[operation.id] = operation
-        return operation
+        name = f"op-{next(self._number)}"
+        return Operation(name, verb, ids, crew.by, store=crew.store, clock=crew.clock, hold=hold)
 
     async def _run(
-        self, operation: Operation, intent: Intent, scope: Scope, left_out: dict[str, str], hold: Hold
+        self, operation: Operation, intent: Intent, nodes: Sequence[str], work: Callable[[], Awaitable[None]]
     ) -> None:
-        crew = self._crew
-        nodes = list(dict.fromkeys(crew.store.ranks[rank_id].node for rank_id in scope.ids))
-        overridden = intent.override if isinstance(intent, StartRanks | RestartRanks) else ()
+        crew, hold, verb = self._crew, operation.hold, operation.verb
+        touched = {"nodes" if operation.status.of_nodes else "ranks": operation.ids}
+        overridden = intent.override if not isinstance(intent, StopRanks) else ()
         entries = [self._note_broken(operation, lease, intent.breaking.reason) for lease in hold.ended]
         self._tell_missing(operation, hold)
         entries.append(
             crew.journal.write(
-                scope.verb,
+                verb,
                 operation=operation.id,
-                ranks=scope.ids,
+                **touched,
                 reason=intent.reason,
                 override=overridden,
                 unleased=hold.missing or None,
@@ -271,7 +329,7 @@ class Supervisor:
         noting = loop.create_task(crew.journal_on_nodes(nodes, *entries))
         keeping = loop.create_task(self._keep(operation, hold))
         try:
-            await self._work(operation, intent, scope, left_out)
+            await work()
             if operation.failed(operation.ids) and (end := await hold.lost()):
                 operation.interrupted = end  # The nodes refused, before a renewal did.
                 self._cut_short(operation)
@@ -286,9 +344,9 @@ class Supervisor:
             self._conclude(operation)
             result = {step.label: f"{step.state}: {step.detail}" for step in operation.rank_steps.values()}
             entry = crew.journal.write(
-                f"{scope.verb} ended",
+                f"{verb} ended",
                 operation=operation.id,
-                ranks=scope.ids,
+                **touched,
                 state=operation.status.state,
                 error=operation.status.error,
                 result=result,
@@ -326,7 +384,9 @@ class Supervisor:
             words = f"no lease for {operation.id} ({operation.verb}): {why}; other consoles do not see it there"
             self._crew.store.event("warning", node, words)
 
-    async def _work(self, operation: Operation, intent: Intent, scope: Scope, left_out: dict[str, str]) -> None:
+    async def _work(
+        self, operation: Operation, intent: RankIntent, scope: Scope, left_out: dict[str, str]
+    ) -> None:
         crew = self._crew
         for rank_id, why in left_out.items():
             operation.rank(rank_id, "failed", why)

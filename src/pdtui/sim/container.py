@@ -48,6 +48,9 @@ async def begin(machine: Machine, processes: NodeProcesses) -> None:
     if refused:
         (machine.engine / "plain").write_text(f"{refused}\n", encoding="utf-8")
         show_mounts(machine)
+        image = machine.engine / machine.container / "image"
+        shutil.rmtree(image, ignore_errors=True)
+        shutil.copytree(machine.rank_root, image, symlinks=True)
 
 
 def show_mounts(machine: Machine) -> None:

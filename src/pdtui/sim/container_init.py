@@ -1,11 +1,15 @@
 """The container engine of a simulated node: begins, freezes and ends containers, each in namespaces of its own.
 
 Run on the node by its `docker`, with standard library only: `engine VERB NAME`. A container has its own pid,
-mount, UTS and IPC namespace, its own root folder and the node's network; pid 1 is `sleep infinity`, which neither
-reaps orphans nor minds SIGTERM, as in containers that are started without `--init`.
+mount, UTS and IPC namespace, its own root folder and the node's network; pid 1 is what it was run with, at first
+`sleep infinity`, which neither reaps orphans nor minds SIGTERM, as in containers that are begun without `--init`.
+Where the kernel gives no namespaces (`engine/plain`), a container is its root folder, and its processes are those
+that know it by PDTUI_ROOT_VIEW.
 
-Below NODE: `containers/NAME` is the root folder; `engine/NAME` holds `spec.json` (what it is made from), `image`
-(the root folder as it was at first), `pid` (of its pid 1, as the node sees it; there while it runs), `paused`.
+Below NODE: `containers/NAME` is the root folder; `engine/NAME` holds `spec.json` (what it is made from),
+`made.json` (what it was asked for), `pid` (of its pid 1, as the node sees it; there while it runs), `paused`,
+`ended` (without namespaces: it does not run). `engine/base.json` is what every container is given, `engine/images`
+lists the images.
 """
 
 from __future__ import annotations
@@ -20,6 +24,7 @@ import time
 from pathlib import Path
 from typing import Any
 
+from pdtui.sim.engine_words import BadWords, described, image_id, read_run
 from pdtui.sim.mounting import MS_BIND, MS_PRIVATE, MS_REC, mount
 from pdtui.sim.tap import CLONE_NEWNS, CLONE_NEWPID, CLONE_NEWUTS, call
 
@@ -37,6 +42,10 @@ SYSTEM_ETC = ("alternatives", "ld.so.cache", "ssl", "localtime")
 
 class Refused(Exception):
     """The engine says no; the text is what docker would say."""
+
+    def __init__(self, words: str, status: int = 1) -> None:
+        super().__init__(words)
+        self.status = status
 
 
 class Container:
@@ -63,7 +72,72 @@ class Container:
                 return pid
         return 0
 
+    @property
+    def base(self) -> dict[str, Any]:
+        """What every container of the node is given."""
+        return dict(json.loads((self.node / "engine" / "base.json").read_text(encoding="utf-8")))
+
+    @property
+    def plain(self) -> bool:
+        """Whether there are no namespaces."""
+        return (self.node / "engine" / "plain").exists()
+
     # ---- verbs
+
+    def run(self, made: dict[str, Any]) -> None:
+        """Make and start it as asked for."""
+        base = self.base
+        binds = list(base["binds"])
+        stateless = True
+        for source, target, mode in made["mounts"]:
+            if target == base["state"]:
+                stateless = False
+            else:
+                binds.append((str(self._on_host(source)), target, mode == "ro"))
+        spec = {
+            "hostname": base["hostname"],
+            "state": base["state"],
+            "binds": binds,
+            "devices": [inside.removeprefix("/dev/") for _, inside in made["devices"]],
+            "shm": made["shm"],
+            "command": made["command"],
+        }
+        self.home.mkdir(exist_ok=True)
+        for name in ("closed", "hidden", "network", "shm", "pid", "paused", "ended"):
+            (self.home / name).unlink(missing_ok=True)
+        (self.home / "spec.json").write_text(json.dumps(spec), encoding="utf-8")
+        (self.home / "made.json").write_text(json.dumps(made), encoding="utf-8")
+        text = described(made, hostname=base["hostname"])
+        (self.home / "inspect.json").write_text(text, encoding="utf-8")
+        self.create(*(["no-state"] if stateless else []))
+        if self.plain:
+            self._link(binds)
+
+    def _on_host(self, source: str) -> Path:
+        """Return what a path of the host is: the node's own, the machine's, else (docker's way) an empty folder."""
+        ours = self.node / source.lstrip("/")
+        if not ours.exists() and Path(source).exists():
+            return Path(source)
+        if not ours.exists():
+            ours.mkdir(parents=True)
+        return ours
+
+    def _link(self, binds: list[Any]) -> None:
+        """Put what is mounted below the root folder: there it is seen by PDTUI_ROOT_VIEW."""
+        for source, target, _ in binds:
+            place = Path(f"{self.root}{target}")
+            if source.startswith(f"{self.node}/") and not os.path.lexists(place):
+                place.parent.mkdir(parents=True, exist_ok=True)
+                place.symlink_to(source)
+
+    def _plain_members(self) -> list[int]:
+        view = f"PDTUI_ROOT_VIEW={self.root}".encode()
+        found = []
+        for process in Path("/proc").iterdir():
+            with contextlib.suppress(OSError):
+                if process.name.isdigit() and view in (process / "environ").read_bytes().split(b"\0"):
+                    found.append(int(process.name))
+        return [pid for pid in found if pid != os.getpid()]
 
     def create(self, *words: str) -> None:
         """Make it anew from its image and begin it; `no-state`: without the mount of the state folder."""
@@ -73,13 +147,14 @@ class Container:
         if "no-state" in words:
             (self.home / "no-state").touch()
         shutil.rmtree(self.root, ignore_errors=True)
-        shutil.copytree(self.home / "image", self.root, symlinks=True)
+        shutil.copytree(Path(self.base["home"]) / "image", self.root, symlinks=True)
         self.start()
 
     def start(self) -> None:
         """Begin it; returns when processes can be started in it."""
         self._require()
-        if self.pid:
+        (self.home / "ended").unlink(missing_ok=True)
+        if self.pid or self.plain:
             return
         (self.home / "paused").unlink(missing_ok=True)
         ear, mouth = os.pipe()
@@ -125,7 +200,8 @@ class Container:
             os.closerange(3, mouth)
             os.closerange(mouth + 1, 256)
             os.set_inheritable(mouth, False)
-            os.execvpe(COMMAND[0], COMMAND, {"PATH": PATH, "HOME": "/root"})  # noqa: S606
+            command = [str(word) for word in self.spec.get("command") or COMMAND]
+            os.execvpe(command[0], command, {"PATH": PATH, "HOME": "/root"})  # noqa: S606
         except OSError as error:
             os.write(mouth, str(error).encode())
         os._exit(1)
@@ -133,6 +209,11 @@ class Container:
     def stop(self, seconds: str = "") -> None:
         """SIGTERM to pid 1, SIGKILL after `seconds`; with pid 1 every process of the container goes."""
         self._require()
+        if self.plain:
+            (self.home / "ended").touch()
+            for found in self._plain_members():
+                self._signal(signal.SIGKILL, found)
+            return
         pid = self.pid
         patience = float(seconds or PATIENCE)
         if pid and patience > 0:
@@ -288,13 +369,99 @@ class Container:
                 mount("none", str(place), None, MS_BIND | MS_REMOUNT | MS_RDONLY)
 
 
+class Images:
+    """The images of a node, and what is said where one is missing."""
+
+    def __init__(self, node: Path, tool: str) -> None:
+        self.list = node / "engine" / "images"
+        self.tool = tool
+
+    def has(self, image: str) -> bool:
+        """Whether the node has it."""
+        return image in self.list.read_text(encoding="utf-8").split()
+
+    def require(self, image: str, *, running: bool) -> None:
+        """Refuse where it is missing; `running`: docker would fetch it, and has no way out."""
+        if self.has(image):
+            return
+        if self.tool == "podman":
+            raise Refused(f"Error: {image}: image not known", status=125)
+        if self.tool == "nerdctl":
+            raise Refused(f"FATA[0000] no such image: {image}")
+        if running:
+            host = image.partition("/")[0]
+            raise Refused(
+                f"Unable to find image '{image}' locally\ndocker: Error response from daemon: Get"
+                f" \"https://{host}/v2/\": dial tcp: lookup {host}: no such host.\nSee 'docker run --help'.",
+                status=125,
+            )
+        raise Refused(f"Error response from daemon: No such image: {image}")
+
+    def add(self, image: str) -> None:
+        """Fetch it."""
+        if not self.has(image):
+            with self.list.open("a", encoding="utf-8") as file:
+                file.write(f"{image}\n")
+
+
+def run(node: Path, tool: str, words: list[str]) -> str:
+    """Do `run WORDS`; returns what it prints."""
+    made = read_run(words)
+    name = made["name"]
+    if (node / "containers" / name).is_dir():
+        taken = {
+            "podman": f'Error: creating container storage: the container name "{name}" is already in use by'
+            f" {ID}. You have to remove that container to be able to reuse that name: that name is already in use",
+            "nerdctl": f'FATA[0000] name "{name}" is already used by ID "{ID}"',
+        }
+        conflict = (
+            f'docker: Error response from daemon: Conflict. The container name "/{name}" is already in use by'
+            f' container "{ID}". You have to remove (or rename) that container to be able to reuse that name.'
+        )
+        raise Refused(taken.get(tool, conflict), status=1 if tool == "nerdctl" else 125)
+    Images(node, tool).require(made["image"], running=True)
+    if (node / "engine" / "full").exists():
+        raise Refused(
+            "docker: Error response from daemon: mkdir /var/lib/docker/overlay2/2f: no space left on device.",
+            status=125,
+        )
+    Container(node, name).run(made)
+    return ID
+
+
+ID = "5d1b2b7a1c6fd14a5f0c8f8d2c6f8d1b7f3f2a9f0e7b1c2d3e4f5a6b7c8d9e0f"
+
+
+def answer(node: Path, verb: str, tool: str, words: list[str]) -> str:
+    """Do what is no verb of one container; returns what it prints."""
+    images = Images(node, tool)
+    if verb == "run":
+        return run(node, tool, words)
+    if verb == "image" and words[:1] == ["inspect"] and len(words) == 2:
+        images.require(words[1], running=False)
+        return json.dumps([{"Id": f"sha256:{image_id(words[1])}", "RepoTags": [words[1]]}])
+    if verb == "pull" and len(words) == 1:
+        images.add(words[0])
+        return words[0]
+    if verb == "logs":
+        log = node / "engine" / words[-1] / "log"
+        return log.read_text(encoding="utf-8") if log.exists() else ""
+    raise Refused(f"{tool}: '{verb} {' '.join(words)}' is not known here")
+
+
 def main(node: str) -> int:
     """Do what the command line says; returns its exit status."""
     verb, name, *words = sys.argv[1:]
-    container = Container(Path(node), name)
     try:
-        getattr(container, verb)(*words)
+        if verb in {"run", "image", "pull", "logs"}:
+            print(answer(Path(node), verb, words[0], words[1:]))  # noqa: T201
+        else:
+            getattr(Container(Path(node), name), verb)(*words)
+    except BadWords as error:
+        print(error, file=sys.stderr)  # noqa: T201
+        return 125
     except Refused as error:
-        print(f"Error response from daemon: {error}", file=sys.stderr)  # noqa: T201
-        return 1
+        own = str(error).startswith(("docker:", "Error", "FATA", "Unable"))
+        print(error if own else f"Error response from daemon: {error}", file=sys.stderr)  # noqa: T201
+        return error.status
     return 0

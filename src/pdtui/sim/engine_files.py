@@ -5,12 +5,13 @@ docker's form is that of its Engine API («Inspect a container»), containerd's 
 
 from __future__ import annotations
 
-import hashlib
 import json
 import shutil
 from collections.abc import Collection, Iterator
 from pathlib import Path
+from typing import Any
 
+from pdtui.sim.engine_words import described, size_of
 from pdtui.sim.machine import HERE, Machine, python, write_executable
 from pdtui.sim.software import PORT_RANGE, RESERVED_PORTS, device_names
 
@@ -31,12 +32,13 @@ def write_engine(machine: Machine) -> None:
     """Write the container engine's program, what the container is made from and its image."""
     home = machine.engine / machine.container
     home.mkdir(parents=True)
+    mounts = list(mounts_of(machine, make=True))
     binds = [
         *((str(path), str(path), True) for path in (Path(python()), Path(python()).parents[1] / "lib")),
         (str(machine.shared), str(machine.shared), True),
         *((str(machine.folder / name), str(machine.folder / name), False) for name in ("npu", "fault", "run")),
         *((str(machine.folder / name), f"/{name}", False) for name in (PORT_RANGE, RESERVED_PORTS)),
-        *mounts_of(machine, make=True),
+        *mounts,
     ]
     devices = device_names(machine.platform) if machine.platform != "cpu" else ()
     spec = {
@@ -47,6 +49,10 @@ def write_engine(machine: Machine) -> None:
         "shm": machine.shm_size or "1g",
     }
     (home / "spec.json").write_text(json.dumps(spec), encoding="utf-8")
+    (machine.engine / "images").write_text(f"{machine.image}\n", encoding="utf-8")
+    base = {"binds": binds[: len(binds) - len(mounts)], "hostname": machine.container_hostname, "home": str(home)}
+    base["state"] = str(machine.state)
+    (machine.engine / "base.json").write_text(json.dumps(base), encoding="utf-8")
     write_inspect(machine)
     etc = machine.folder / "containers" / machine.container / "etc"
     etc.mkdir(parents=True, exist_ok=True)
@@ -81,57 +87,38 @@ def mounts_of(machine: Machine, *, make: bool = False) -> Iterator[tuple[str, st
         yield str(ours), target or source, options == "ro"
 
 
+GUIDE_MOUNTS = (
+    "/usr/local/dcmi",
+    "/usr/local/Ascend/driver/tools/hccn_tool",
+    "/usr/local/bin/npu-smi",
+    "/usr/local/Ascend/driver/lib64",
+    "/usr/local/Ascend/driver/version.info",
+    "/etc/ascend_install.info",
+    "/etc/hccn.conf",
+)
+"""What the guides' `docker run` mounts of the driver."""
+
 SHM = "/dev/shm"  # noqa: S108 (a place in the container)
-UNITS = {"": 1, "b": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30}
-
-
-def size_of(text: str) -> int:
-    """Return the bytes that a size such as 1g means. Raises `ValueError`, `KeyError`."""
-    digits = text.lower().rstrip("ib").rstrip("kmg")
-    return int(float(digits) * UNITS[text.lower().rstrip("ib")[len(digits) :]])
 
 
 def write_inspect(
-    machine: Machine, *, network: str = "host", hidden: Collection[str] = (), closed: Collection[str] = ()
+    machine: Machine, *, network: str = "", hidden: Collection[str] = (), closed: Collection[str] = ()
 ) -> None:
     """Write what the engine knows of the container: docker's form without the state, and containerd's.
 
     `hidden`: mounts and `closed`: devices that it was made without.
     """
     home = machine.engine / machine.container
-    devices = device_names(machine.platform) if machine.platform != "cpu" else ()
-    names = [name for name in devices if name not in closed]
-    mounts = [
-        (source, target, "ro" if read_only else "rw")
-        for source, target, read_only in declared_mounts(machine)
-        if target not in hidden
-    ]
-    size = size_of(machine.shm_size or "1g")
-    document = {
-        "Image": f"sha256:{hashlib.sha256(machine.image.encode()).hexdigest()}",
-        "HostConfig": {
-            "Binds": [f"{source}:{target}:{mode}" for source, target, mode in mounts],
-            "NetworkMode": network,
-            "IpcMode": "private",
-            "PidMode": "",
-            "Privileged": False,
-            "ShmSize": size,
-            "Ulimits": [],
-            "Devices": [
-                {"PathOnHost": f"/dev/{name}", "PathInContainer": f"/dev/{name}", "CgroupPermissions": "rwm"}
-                for name in names
-            ],
-            "RestartPolicy": {"Name": "no", "MaximumRetryCount": 0},
-        },
-        "Mounts": [
-            {"Type": "bind", "Source": source, "Destination": target, "Mode": mode, "RW": mode == "rw",
-             "Propagation": "rprivate"}
-            for source, target, mode in mounts
-        ],
-        "Config": {"Hostname": machine.container_hostname, "Image": machine.image, "Cmd": ["sleep", "infinity"]},
-        "NetworkSettings": {"Networks": {network: {}}},
-    }  # fmt: skip
-    (home / "inspect.json").write_text(json.dumps(document)[1:], encoding="utf-8")
+    if not (home / "made.json").exists():
+        (home / "made.json").write_text(json.dumps(as_made(machine)), encoding="utf-8")
+    made = json.loads((home / "made.json").read_text(encoding="utf-8"))
+    text = described(made, hostname=machine.container_hostname, network=network, hidden=hidden, closed=closed)
+    (home / "inspect.json").write_text(text, encoding="utf-8")
+    network = network or made["network"]
+    mounts = [(source, target, mode) for source, target, mode in made["mounts"] if target not in hidden]
+    names = [inside.rpartition("/")[2] for _, inside in made["devices"]]
+    names = [name for name in names if name not in closed]
+    size = size_of(made["shm"])
     spaces: list[dict[str, str]] = [{"type": name} for name in ("pid", "ipc", "uts", "mount")]
     if network != "host":
         spaces.append({"type": "network"})
@@ -148,6 +135,30 @@ def write_inspect(
         },
     }  # fmt: skip
     (home / "ctr.json").write_text(json.dumps(spec, indent=4) + "\n", encoding="utf-8")
+
+
+def as_made(machine: Machine) -> dict[str, Any]:
+    """Return how somebody has made the container by vLLM-Ascend's guides, with what the file adds."""
+    names = device_names(machine.platform) if machine.platform != "cpu" else ()
+    own = list(declared_mounts(machine))
+    there = {target for _, target, _ in own}
+    driver = [(path, path, False) for path in GUIDE_MOUNTS if path not in there] if names else []
+    return {
+        "name": machine.container,
+        "image": machine.image,
+        "command": ["sleep", "infinity"],
+        "network": "host",
+        "pid": "",
+        "ipc": "private",
+        "privileged": False,
+        "shm": machine.shm_size or "1g",
+        "restart": "no",
+        "mounts": [[source, target, "ro" if read_only else "rw"] for source, target, read_only in (*driver, *own)],
+        "devices": [[f"/dev/{name}", f"/dev/{name}"] for name in names],
+        "env": [],
+        "capabilities": [],
+        "limits": [],
+    }
 
 
 def declared_mounts(machine: Machine) -> Iterator[tuple[str, str, bool]]:

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from pdtui.errors import SimulationError, UsageError
 from pdtui.sim import container
-from pdtui.sim.engine_files import mounts_of, size_of, write_inspect
+from pdtui.sim.engine_files import mounts_of, write_inspect
+from pdtui.sim.engine_words import size_of
 from pdtui.sim.fault_words import Fault, one, require_npus, switch, targets
 from pdtui.sim.files import GARBAGE
 from pdtui.sim.machine import HERE, Machine, python
@@ -166,7 +168,7 @@ def _write_list(machine: Machine, name: str, words: set[str]) -> None:
 
 
 def _say_inspect(machine: Machine) -> None:
-    (network,) = _list(machine, "network") or {"host"}
+    (network,) = _list(machine, "network") or {""}
     write_inspect(machine, network=network, hidden=_list(machine, "hidden"), closed=_list(machine, "closed"))
 
 
@@ -230,6 +232,34 @@ def _engine_file(name: str, data: bytes) -> Callable[[Simulation, Sequence[str]]
     return turn
 
 
+async def _image_missing(simulation: Simulation, words: Sequence[str]) -> str:
+    on = switch(words, 1)
+    for target in targets(simulation, words[0], npus=False):
+        _require_container(target.node)
+        machine = target.node.machine
+        write_file(machine.engine / "images", "" if on else f"{machine.image}\n")
+    return f"the image of {words[0]} is {'not ' if on else ''}there"
+
+
+async def _other_image(simulation: Simulation, words: Sequence[str]) -> str:
+    on = switch(words, 1)
+    for target in targets(simulation, words[0], npus=False):
+        _require_container(target.node)
+        set_image(target.node, OTHER_IMAGE if on else target.node.machine.image)
+    return f"the container of {words[0]} was made from {'another' if on else 'its'} image"
+
+
+OTHER_IMAGE = "quay.io/ascend/vllm-ascend:v0.9.1"
+
+
+def set_image(node: SimNode, image: str) -> None:
+    """Have the container be made from an image."""
+    path = node.machine.engine / node.machine.container / "made.json"
+    made = {**json.loads(path.read_text(encoding="utf-8")), "image": image}
+    write_file(path, json.dumps(made))
+    _say_inspect(node.machine)
+
+
 async def heal_machine(node: SimNode) -> None:
     """Undo all of this on one node."""
     machine = node.machine
@@ -245,8 +275,10 @@ async def heal_machine(node: SimNode) -> None:
             if not (machine.rank_root / "dev" / name).exists():
                 await set_device(node, name, there=True)
     if machine.container:
-        for name in ("hang", "garble"):
+        for name in ("hang", "garble", "full"):
             (machine.engine / name).unlink(missing_ok=True)
+        write_file(machine.engine / "images", f"{machine.image}\n")
+        set_image(node, machine.image)
         for name in _list(machine, "closed"):
             await set_device(node, name, there=True)
         for target in _list(machine, "hidden"):
@@ -265,6 +297,11 @@ MACHINE_FAULTS: dict[str, Fault] = {
     ),
     "unmounted": Fault("NODE|all PATH [on|off]", "the container was made without one of its mounts", _unmounted),
     "network": Fault("NODE|all host|bridge|NAME", "the network that the container was given", _network),
+    "image-missing": Fault("NODE|all [on|off]", "the image of the container is not on the node", _image_missing),
+    "other-image": Fault("NODE|all [on|off]", "the container was made from another image", _other_image),
+    "engine-full": Fault(
+        "NODE|all [on|off]", "the disk of the container engine is full", _engine_file("full", b"")
+    ),
     "engine-hang": Fault(
         "NODE|all [on|off]", "the container engine never says how a container is made", _engine_file("hang", b"")
     ),

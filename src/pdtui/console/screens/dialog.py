@@ -21,9 +21,12 @@ from pdtui.console.timing import duration
 from pdtui.console.widgets.field import Choosable, field
 from pdtui.console.widgets.line_view import Bar
 from pdtui.console.widgets.text_view import TextView
-from pdtui.fleet.intents import Breaking, Intent, Preview, RestartRanks, StartRanks, StopRanks
+from pdtui.fleet.intents import Breaking, ChangeContainers, Intent, Preview, RestartRanks, StartRanks, StopRanks
 
 Result = TypeVar("Result")
+_PASSING = (StartRanks, RestartRanks, ChangeContainers)
+"""Intents that may pass over what is in their way, with a reason."""
+
 _FRAME = 8
 """Lines of a dialog that are not its text, at most."""
 
@@ -345,10 +348,10 @@ class ConfirmScreen(Dialog[Intent]):
             seen = tuple(lease.id for lease in preview.leases)
             intent = replace(intent, breaking=Breaking(reason or S.taken_over, seen))
         if preview.blockers:
-            if not self._override or not reason or not isinstance(intent, (StartRanks, RestartRanks)):
+            if not self._override or not reason or not isinstance(intent, _PASSING):
                 return None
             intent = replace(intent, override=tuple(blocker.id for blocker in preview.blockers), reason=reason)
-        if preview.unmanaged and not isinstance(intent, StartRanks):
+        if preview.unmanaged and isinstance(intent, StopRanks | RestartRanks):
             intent = replace(intent, unmanaged=preview.unmanaged)
         return intent
 
@@ -381,7 +384,7 @@ class ConfirmScreen(Dialog[Intent]):
     def action_override(self) -> None:
         """Pass over blockers, which needs a reason."""
         preview = self.choice.preview
-        if (preview.blockers or preview.leases) and isinstance(self.choice.intent, (StartRanks, RestartRanks)):
+        if (preview.blockers or preview.leases) and isinstance(self.choice.intent, _PASSING):
             self._override = not self._override
             self.show()
             if self._override:

@@ -1,6 +1,7 @@
 #!/bin/sh
 # Simulated docker (podman, nerdctl, ctr): `exec` into containers that run, `ps`, `inspect`, and through the engine
-# `start`, `stop`, `restart`, `kill`, `rm`, `pause`, `unpause`. Where the kernel gives no namespaces, `exec` only.
+# `run`, `image inspect`, `pull`, `logs`, `start`, `stop`, `restart`, `kill`, `rm`, `pause`, `unpause`. Where the
+# kernel gives no namespaces, nothing is paused, and a container is a folder.
 containers='@NODE@/containers'
 engine='@NODE@/engine'
 tool=${0##*/}
@@ -23,6 +24,7 @@ state() { # name: sets $state and $pid
     [ -d "$containers/$1" ] || return 0
     if [ -f "$engine/plain" ]; then
         state=running
+        [ ! -f "$engine/$1/ended" ] || state=exited
         return
     fi
     state=exited
@@ -78,6 +80,7 @@ enter() { # name command...: becomes that command in the container
 set_env=
 view=
 id=
+force=
 hang() { # file: never answers while it is there
     [ ! -f "$engine/$1" ] || while :; do sleep 1000; done
 }
@@ -194,13 +197,31 @@ ps)
             "${folder##*/}"
     done
     ;;
-start | stop | restart | kill | rm | pause | unpause)
+run | image | pull | logs)
+    hang hang
+    exec "$engine/engine" "$command" - "$tool" "$@"
+    ;;
+pause | unpause)
     [ ! -f "$engine/plain" ] || fail "docker $command: this kernel gives the simulated container no namespaces"
+    "$engine/engine" $command "$1" || exit 1
+    echo "$1"
+    ;;
+start | stop | restart | kill | rm)
     seconds=
     while [ $# -gt 1 ]; do
-        case $1 in -t | --time | --timeout) seconds=$2 ;; esac
+        case $1 in -t | --time | --timeout) seconds=$2 ;; -f | --force) force=-f ;; esac
         shift
     done
+    state "$1"
+    case $state,$tool in
+    missing,podman) fail "Error: no container with name or ID \"$1\" found: no such container" ;;
+    missing,nerdctl) fail "FATA[0000] no such container $1" ;;
+    missing,*) fail "Error response from daemon: No such container: $1" ;;
+    esac
+    [ "$command" != rm ] || case $state,$force in
+    running, | paused,) fail "Error response from daemon: cannot remove container \"/$1\": container is running:" \
+        "stop the container before removing or force remove" ;;
+    esac
     [ "$command" != rm ] || command=remove
     case $command in stop | restart) ;; *) seconds= ;; esac
     "$engine/engine" $command "$1" $seconds || exit 1

@@ -1,0 +1,1 @@
+"""Containers of ranks: made, stopped and made anew on the nodes, and how they differ from what the file says."""

@@ -1,0 +1,114 @@
+"""What an intent about containers would do, what stands against it, and its work on all nodes at once."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping, Sequence
+
+from pdtui.errors import ActionRefused, FileError
+from pdtui.fleet.containers.engine import Engine, Found
+from pdtui.fleet.containers.living import living
+from pdtui.fleet.containers.work import ContainerWork, Course, commands_of, course_of
+from pdtui.fleet.crew import Crew
+from pdtui.fleet.intents import Blocker, ChangeContainers, Preview
+from pdtui.fleet.operations import Operation
+
+_DOES: Mapping[str, str] = {
+    "container up": "is made where it is missing and started where it does not run; one that runs is left alone",
+    "container down": "is stopped and removed: no rank can be started there until it is made again",
+    "container recreate": "is stopped, removed and made anew from what the file says",
+}
+
+
+class ContainerDesk:
+    """Previews and carries out what is done to containers; the supervisor guards the door."""
+
+    def __init__(self, crew: Crew) -> None:
+        self._crew = crew
+        self.leases = crew.leases.for_hosts()
+
+    def engines(self, intent: ChangeContainers) -> Mapping[str, Engine]:
+        """Return the engine of each node. Raises `ActionRefused` for unknown nodes and files that do not do."""
+        crew = self._crew
+        unknown = [node for node in intent.nodes if node not in crew.topology.nodes]
+        if unknown or not intent.nodes:
+            raise ActionRefused(f"no node {', '.join(unknown)}", kind="unknown_target")
+        try:
+            return {node: Engine(crew.topology, crew.links[node], clock=crew.clock) for node in intent.nodes}
+        except FileError as error:
+            raise ActionRefused(error.message, kind="unknown_target", remedy=error.remedy) from None
+
+    def needs_name(self, intent: ChangeContainers) -> bool:
+        """Return whether a protected cluster wants its name typed."""
+        return self._crew.topology.safety.protected and intent.verb != "container up"
+
+    def ranks_of(self, node: str) -> tuple[str, ...]:
+        """Return what a lease on a node's container holds: itself, and every rank that is or may be in it."""
+        planned = [rank.id for rank in self._crew.plan.on_node(node)]
+        seen = [rank.id.partition("@")[0] for rank in self._crew.store.ranks.values() if rank.node == node]
+        return (f"@{node}", *dict.fromkeys((*planned, *seen)))
+
+    def everywhere(self, intent: ChangeContainers) -> Mapping[str, tuple[str, ...]]:
+        """Return by node what nobody else may work on meanwhile."""
+        return {node: self.ranks_of(node) for node in intent.nodes}
+
+    async def blockers(self, intent: ChangeContainers, engines: Mapping[str, Engine]) -> Sequence[Blocker]:
+        """Return who lives in containers that are to go."""
+        if intent.verb == "container up":
+            return ()
+        found = await asyncio.gather(*(living(self._crew, node, engine) for node, engine in engines.items()))
+        return [one for on_node in found for one in on_node]
+
+    async def preview(self, intent: ChangeContainers) -> Preview:
+        """Say what it would do. Raises `ActionRefused`."""
+        engines = self.engines(intent)
+        blockers, leases, looks = await asyncio.gather(
+            self.blockers(intent, engines),
+            self.leases.in_the_way(self.everywhere(intent)),
+            asyncio.gather(*(engine.look() for engine in engines.values())),
+        )
+        nodes = zip(engines.items(), looks, strict=True)
+        parts = [self._part(intent, node, engine, found) for (node, engine), found in nodes]
+        name = self._crew.topology.runtime.container
+        return Preview(
+            verb=intent.verb,
+            title=f"{intent.verb} on {in_words(intent.nodes, self._crew.topology.nodes)}",
+            ids=intent.nodes,
+            consequence=f"Container {name} {_DOES[intent.verb]}.",
+            steps=tuple(step for step, _ in parts),
+            blockers=tuple(blockers),
+            leases=tuple(leases),
+            needs_name=self.needs_name(intent),
+            commands=tuple(line for _, lines in parts for line in lines),
+        )
+
+    def _part(
+        self, intent: ChangeContainers, node: str, engine: Engine, found: Found
+    ) -> tuple[str, tuple[str, ...]]:
+        course, words = course_of(intent, found, engine, str(self._crew.topology.path))
+        image = engine.wanted.image
+        pulls = f"pull {image}, " if intent.pull and found.has_image is False else ""
+        step = {
+            Course.LEAVE: f"nothing: {words}",
+            Course.REFUSE: words,
+            Course.MAKE: f"{pulls}make and start it from {image}",
+            Course.START: "start it",
+            Course.REMOVE: f"stop and remove it ({found.state})",
+            Course.REMAKE: f"{pulls}stop and remove it ({found.state}), make and start it from {image}",
+        }[course]
+        if course is Course.REMAKE and found.different:
+            step = f"{step}; now {'; '.join(found.different)}"
+        return f"{node}: {step}", (f"# {node}: {step}", *commands_of(course, intent, found, engine))
+
+    async def run(self, operation: Operation, intent: ChangeContainers, engines: Mapping[str, Engine]) -> None:
+        """Do it on all nodes at once: one that hangs holds up no other."""
+        await asyncio.gather(
+            *(ContainerWork(self._crew, operation, intent, engine, node).run() for node, engine in engines.items())
+        )
+
+
+def in_words(nodes: Sequence[str], every: Mapping[str, object]) -> str:
+    """Return nodes in words: `node1, node2`, or how many of all."""
+    if len(nodes) == len(every) > 1:
+        return f"all {len(nodes)} nodes"
+    return ", ".join(nodes) if len(nodes) <= 4 else f"{len(nodes)} nodes"
