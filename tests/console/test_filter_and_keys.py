@@ -91,6 +91,9 @@ def test_everything_dangerous_is_off_when_read_only() -> None:
     situation = Situation(snapshot, Selection(rank="decode/0", node="node3", npu=0), read_only=True)
     dangerous = {action.id for action in ACTIONS if action.danger}
     assert dangerous == {"start", "stop", "restart", "restart_failed", "cancel_operation", "shell"} | {
+        "container_up",
+        "container_down",
+        "container_recreate",
         "acknowledge",
         "preflight_acknowledge",
         "preflight_pings",
@@ -141,7 +144,7 @@ async def test_help_says_that_it_scrolls_and_where_a_key_means_what() -> None:
 
 
 async def test_help_lists_every_key_and_why_not() -> None:
-    async with console(FakeFleet.healthy(), size=(120, 80)) as screen:
+    async with console(FakeFleet.healthy(), size=(120, 84)) as screen:
         await screen.press("question_mark")
         assert "restart failed  (no rank has failed)" in screen.text
         for action in ACTIONS:

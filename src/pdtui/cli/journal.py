@@ -40,7 +40,21 @@ HERE_INTERVAL = 1.0
 NODES_INTERVAL = 3.0
 
 _PLAIN = frozenset(
-    ("id", "at", "who", "from", "event", "received", "operation", "ranks", "rank", "node", "result", "state")
+    (
+        "id",
+        "at",
+        "who",
+        "from",
+        "event",
+        "received",
+        "operation",
+        "ranks",
+        "rank",
+        "node",
+        "nodes",
+        "result",
+        "state",
+    )
 )
 """Fields that have a place of their own in a line, or are for programs."""
 
@@ -80,7 +94,9 @@ class Wanted:
         at = entry.get("at")
         if not isinstance(at, int | float) or at < self.since:
             return False
-        return not self.targets or bool(self.ranks & set(ranks_of(entry))) or entry.get("node") in self.nodes
+        return (
+            not self.targets or bool(self.ranks & set(ranks_of(entry))) or bool(self.nodes & set(nodes_of(entry)))
+        )
 
 
 @dataclass
@@ -238,6 +254,13 @@ def ranks_of(entry: Entry) -> tuple[str, ...]:
     return tuple(clean_line(rank) for rank in found if isinstance(rank, str))
 
 
+def nodes_of(entry: Entry) -> tuple[str, ...]:
+    """Return the nodes that an entry names."""
+    nodes = entry.get("nodes")
+    found = nodes if isinstance(nodes, list) else [entry.get("node")]
+    return tuple(node for node in found if isinstance(node, str) and node)
+
+
 def as_line(entry: Entry) -> str:
     """Return an entry as one line: when, who from where, what, on what, why and with what result."""
     at = entry.get("at")
@@ -251,7 +274,7 @@ def as_line(entry: Entry) -> str:
     result = entry.get("result")  # Of an operation a mapping of its ranks, which are in its error as well.
     if state := _text(entry.get("state")) or (result if isinstance(result, str) else ""):
         what = f"{what}: {_text(state)}"
-    on = in_short(ranks_of(entry)) or (f"@{_text(entry.get('node'))}" if entry.get("node") else "")
+    on = in_short(ranks_of(entry)) or ", ".join(f"@{_text(node)}" for node in nodes_of(entry))
     details = [_detail(key, value) for key, value in entry.items() if key not in _PLAIN]
     return "  ".join(part for part in (when, who, what, on, "; ".join(filter(None, details))) if part)
 

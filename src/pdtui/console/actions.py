@@ -13,7 +13,7 @@ from typing import Literal
 from textual.binding import Binding, BindingType
 
 from pdtui.console.selection import Selection
-from pdtui.console.strings import S, ranks_of
+from pdtui.console.strings import S, nodes_of, ranks_of
 from pdtui.fleet.scope import restarted_with
 from pdtui.fleet.snapshot import ALIVE_STATES, NodeState, RankState, RankStatus, Snapshot
 
@@ -73,6 +73,8 @@ class Situation:
     """The port map shows all nodes."""
     preflight: PreflightView | None = None
     """The screen of preflight is open."""
+    contained: bool = False
+    """Ranks run in containers."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -216,6 +218,27 @@ def _needs_node(name: str) -> Callable[[Situation], Offer]:
     return offer
 
 
+def container_nodes(situation: Situation) -> tuple[str, ...]:
+    """Return the nodes that `container ...` is about: those of the marked ranks, else the one under the cursor."""
+    selection = situation.selection
+    marked = (situation.snapshot.rank(rank) for rank in selection.marks)
+    nodes = dict.fromkeys(rank.node for rank in marked if rank is not None)
+    return tuple(nodes) or ((selection.node,) if selection.node else ())
+
+
+def _container(name: str) -> Callable[[Situation], Offer]:
+    def offer(situation: Situation) -> Offer:
+        label = S.actions[name]
+        if not situation.contained:
+            return Offer(label, S.why_no_container)
+        nodes = container_nodes(situation)
+        if not nodes:
+            return Offer(label, S.no_node)
+        return Offer(f"{label} {nodes[0] if len(nodes) == 1 else nodes_of(len(nodes))}")
+
+    return offer
+
+
 def _go(situation: Situation) -> Offer:
     return Offer(S.offer_go if situation.headline_open else S.actions["go"])
 
@@ -338,6 +361,9 @@ ACTIONS: tuple[Action, ...] = (
     Action("start", ("S",), "act", "screen", _start, danger=True, footer=2),
     Action("restart", ("r",), "act", "screen", _restart, danger=True, footer=3),
     Action("stop", ("x",), "act", "screen", _stop, danger=True, footer=4),
+    Action("container_up", ("U",), "act", "screen", _container("container_up"), danger=True),
+    Action("container_down", ("D",), "act", "screen", _container("container_down"), danger=True),
+    Action("container_recreate", ("C",), "act", "screen", _container("container_recreate"), danger=True),
     Action("cancel_operation", ("X",), "act", "screen", _cancel, danger=True, footer=5),
     Action("test", ("t",), "act", "screen", footer=9),
     Action("poll", ("c",), "act", "screen", _poll, footer=10),

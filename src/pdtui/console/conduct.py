@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from typing import Literal, Protocol
@@ -11,7 +11,7 @@ from pdtui.console.screens.dialog import Choice
 from pdtui.console.strings import S, ranks_of
 from pdtui.errors import ActionRefused, PdtuiError
 from pdtui.fleet.handle import FleetHandle
-from pdtui.fleet.intents import Intent, Preview, RestartRanks, StartRanks, StopRanks
+from pdtui.fleet.intents import ChangeContainers, Intent, Preview, RestartRanks, StartRanks, StopRanks
 
 Severity = Literal["info", "good", "warning", "error"]
 Confirm = Callable[[list[Choice]], Awaitable[Intent | None]]
@@ -31,11 +31,12 @@ class Voice(Protocol):
         ...
 
 
-_VERBS: Mapping[type[Intent], str] = {
-    StartRanks: S.actions["start"],
-    StopRanks: S.actions["stop"],
-    RestartRanks: S.actions["restart"],
-}
+def _verb(intent: Intent) -> str:
+    if isinstance(intent, ChangeContainers):
+        return intent.verb
+    return S.actions[
+        "start" if isinstance(intent, StartRanks) else "stop" if isinstance(intent, StopRanks) else "restart"
+    ]
 
 
 class Conductor:
@@ -53,7 +54,7 @@ class Conductor:
         if self._looking:
             self._say(S.one_at_a_time, "warning")
             return False
-        looking = S.looking.format(verb=_VERBS[type(intent)])
+        looking = S.looking.format(verb=_verb(intent))
         self._say(looking, lasting=True)
         self._looking = True
         try:

@@ -10,7 +10,7 @@ from rich.style import Style
 
 from pdtui.console.lines import Line
 from pdtui.console.look import Look
-from pdtui.console.strings import S, ranks_of
+from pdtui.console.strings import S, nodes_of, ranks_of
 from pdtui.console.timing import duration
 from pdtui.fleet.groups import how_far
 from pdtui.fleet.preflight.outcome import Outcome
@@ -23,9 +23,11 @@ _OPERATION = {"running": "running", "done": "done", "failed": "failed", "cancell
 _OPERATION_STYLES = {"running": "starting", "done": "good", "failed": "failed", "cancelled": "warning"}
 
 
-def target_words(targets: Sequence[str]) -> str:
-    """Return up to two targets by name, else how many."""
-    return " ".join(targets) if len(targets) <= 2 else ranks_of(len(targets))
+def operation_words(operation: OperationStatus) -> str:
+    """Return what is done to what: up to two targets by name, else how many."""
+    targets = operation.targets
+    many = nodes_of(len(targets)) if operation.of_nodes else ranks_of(len(targets))
+    return f"{operation.verb} {' '.join(targets) if len(targets) <= 2 else many}"
 
 
 @dataclass
@@ -70,7 +72,7 @@ def operation_lines(operation: OperationStatus, look: Look, width: int, now: flo
     styles, state = look.styles, operation.state
     style: Style = getattr(styles, _OPERATION_STYLES[state])
     first = Line(look.glyphs.ellipsis).add(f" {_sign(_OPERATION[state], look)} ", style)
-    first.add(f"{operation.verb} {target_words(operation.targets)}  ", styles.title_focused)
+    first.add(f"{operation_words(operation)}  ", styles.title_focused)
     took = duration((operation.ended or now) - operation.since)
     short = state == "running" and most <= 1
     first.add(took if short else f"{S.operation_states[state]}  {took}", style)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
-from pdtui.console.progress import target_words
+from pdtui.console.progress import operation_words
 from pdtui.console.rows import BLANK, Row, heading
 from pdtui.console.strings import S
 from pdtui.console.timing import duration
@@ -63,7 +63,7 @@ def _last_row(rank: RankStatus, now: float) -> Row:
 
 def _operation_rows(operation: OperationStatus, now: float) -> list[Row]:
     took = duration((operation.ended or now) - operation.since)
-    words = f"{operation.verb} {target_words(operation.targets)}  {S.operation_states[operation.state]}  {took}"
+    words = f"{operation_words(operation)}  {S.operation_states[operation.state]}  {took}"
     by = S.operation_by.format(who=operation.by)
     rows = [Row(f"{words}  {by}", _OPERATION_STYLES[operation.state])]
     rows += [Row(operation.error, "failed", indent=2)] if operation.error else []

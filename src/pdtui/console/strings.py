@@ -88,6 +88,9 @@ def _actions() -> Mapping[str, str]:
         "stop": "stop",
         "restart": "restart",
         "restart_failed": "restart failed",
+        "container_up": "container up",
+        "container_down": "container down",
+        "container_recreate": "container recreate",
         "cancel_operation": "cancel",
         "acknowledge": "acknowledge",
         "preflight_acknowledge": "acknowledge",
@@ -568,7 +571,14 @@ class Strings:
         }
     )
     step_done: Mapping[str, str] = field(
-        default_factory=lambda: {"start": "ready", "restart": "ready", "stop": "stopped"}
+        default_factory=lambda: {
+            "start": "ready",
+            "restart": "ready",
+            "stop": "stopped",
+            "container up": "up",
+            "container down": "down",
+            "container recreate": "made anew",
+        }
     )
     one_rank: str = "1 rank"
     many_ranks: str = "{n} ranks"
@@ -577,6 +587,7 @@ class Strings:
     cancel_asked: str = "asked to stop where it is: {operation}"
 
     # offers
+    why_no_container: str = "ranks run on the hosts themselves"
     why_read_only: str = "the console is read-only"
     why_nothing_selected: str = "nothing is selected"
     why_none_stopped: str = "no rank is stopped"
@@ -610,7 +621,14 @@ class Strings:
     # confirm
     cancel: str = "Cancel"
     verbs: Mapping[str, str] = field(
-        default_factory=lambda: {"start": "Start", "stop": "Stop", "restart": "Restart"}
+        default_factory=lambda: {
+            "start": "Start",
+            "stop": "Stop",
+            "restart": "Restart",
+            "container up": "Bring up",
+            "container down": "Take down",
+            "container recreate": "Make anew",
+        }
     )
     shows_commands: str = "{key} shows the commands."
     hides_commands: str = "{key} hides the commands."
@@ -695,6 +713,11 @@ class Strings:
 
 S: Final = Strings()
 """The catalogue in use."""
+
+
+def nodes_of(number: int) -> str:
+    """Return `1 node`, `4 nodes`."""
+    return S.one_node if number == 1 else S.nodes.format(n=number)
 
 
 def ranks_of(number: int) -> str:

@@ -129,7 +129,7 @@ class Supervisor:
             raise _blocked(left)
         places = desk.everywhere(intent)
         hold = await desk.leases.take(
-            intent.verb, f"the container on {words}", places, everywhere=places, breaking=intent.breaking
+            intent.verb, crew.topology.runtime.container or "", places, everywhere=places, breaking=intent.breaking
         )
         try:
             self._check_nodes(intent.nodes)

@@ -52,7 +52,7 @@ _TROUBLES = (
     _trouble(
         r'no such container|no container with name|container "[^"]*".{0,60}: not found',
         "there is no container {name}",
-        "create it, or mend runtime.container: {list} shows those that there are",
+        "create it{up}, or mend runtime.container: {list} shows those that there are",
     ),
     _trouble(
         r"is not running|container state improper|stopped (state|container)|has stopped|no running task",
@@ -152,7 +152,8 @@ def _container_trouble(
         "service": "docker" if tool == "docker" else "containerd",
         "list": f"{ctr} containers ls" if own else f"{tool} ps -a",
         "resume": f"{ctr} tasks resume {name}" if own else f"{tool} unpause {name}",
-        "start": f"{ctr} tasks start -d {name}" if own else f"{tool} start {name}",
+        "up": "" if own else ": pdtui container up FILE",
+        "start": f"{ctr} tasks start -d {name}" if own else f"{tool} start {name}, or pdtui container up FILE",
     }
     for trouble in _TROUBLES:
         if trouble.pattern.search(info.stderr):

@@ -114,7 +114,7 @@ class Container:
             self._link(binds)
 
     def _on_host(self, source: str) -> Path:
-        """Return what a path of the host is: the node's own, the machine's, else (docker's way) an empty folder."""
+        """Return what a path of the host is: the node's own, the machine's, else a new folder."""
         ours = self.node / source.lstrip("/")
         if not ours.exists() and Path(source).exists():
             return Path(source)
@@ -191,6 +191,7 @@ class Container:
     def _run(self, mouth: int) -> None:
         """Turn into pid 1 of the container. Never returns."""
         try:
+            command = [str(word) for word in self.spec.get("command") or COMMAND]
             self._furnish()
             null = os.open("/dev/null", os.O_RDWR)
             for descriptor in range(3):
@@ -200,7 +201,6 @@ class Container:
             os.closerange(3, mouth)
             os.closerange(mouth + 1, 256)
             os.set_inheritable(mouth, False)
-            command = [str(word) for word in self.spec.get("command") or COMMAND]
             os.execvpe(command[0], command, {"PATH": PATH, "HOME": "/root"})  # noqa: S606
         except OSError as error:
             os.write(mouth, str(error).encode())

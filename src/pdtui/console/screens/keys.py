@@ -10,12 +10,12 @@ from textual.app import SuspendNotSupported
 from textual.binding import BindingType
 
 from pdtui.console import suspend
-from pdtui.console.actions import bindings, failed_ranks, startable
+from pdtui.console.actions import bindings, container_nodes, failed_ranks, startable
 from pdtui.console.conduct import Conductor
 from pdtui.console.describe import cause_line
 from pdtui.console.findings import Finding
 from pdtui.console.preflight_runs import PreflightRuns
-from pdtui.console.progress import target_words
+from pdtui.console.progress import operation_words
 from pdtui.console.rank_order import RankFilter
 from pdtui.console.screens.acknowledge import Acknowledger, AcknowledgeScreen
 from pdtui.console.screens.deeds import do_action
@@ -28,7 +28,7 @@ from pdtui.console.selection import TABS, Tab
 from pdtui.console.strings import S
 from pdtui.console.widgets.test_pane import TestPane
 from pdtui.errors import PdtuiError
-from pdtui.fleet.intents import Acknowledge, Intent, RestartRanks, StartRanks, StopRanks
+from pdtui.fleet.intents import Acknowledge, ChangeContainers, Intent, RestartRanks, StartRanks, StopRanks
 from pdtui.fleet.preflight.request import PreflightRequest
 from pdtui.fleet.snapshot import OperationStatus
 
@@ -100,6 +100,18 @@ class MainScreen(TextKeys):
     def do_restart_failed(self) -> None:
         """Restart all that failed."""
         self._carry_out(RestartRanks(failed_ranks(self.situation())))
+
+    def do_container_up(self) -> None:
+        """Make and start the container of the marked ranks' nodes, or of the one under the cursor."""
+        self._carry_out(ChangeContainers("container up", container_nodes(self.situation())))
+
+    def do_container_down(self) -> None:
+        """Stop and remove it."""
+        self._carry_out(ChangeContainers("container down", container_nodes(self.situation())))
+
+    def do_container_recreate(self) -> None:
+        """Make it anew."""
+        self._carry_out(ChangeContainers("container recreate", container_nodes(self.situation())))
 
     def do_cancel_operation(self) -> None:
         """Cancel the newest running operation."""
@@ -374,4 +386,4 @@ class MainScreen(TextKeys):
 
 
 def _name_of(operation: OperationStatus) -> str:
-    return f"{operation.verb} {target_words(operation.targets)}"
+    return operation_words(operation)

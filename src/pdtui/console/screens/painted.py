@@ -155,6 +155,7 @@ class PaintedScreen(Screen[None]):
             moe=self.handle.topology.model.kind == "moe",
             all_ports=self.all_ports,
             bell=self.bell.on,
+            contained=self.handle.topology.runtime.container is not None,
             finding=finding.key if finding is not None else "",
             finding_known=finding is not None and finding.known is not None,
         )

@@ -81,7 +81,7 @@ def _is_cluster(word: str) -> bool:
 def bytes_of(size: str) -> int | None:
     """Return the bytes of a size such as `1g`, `512MB`, `64gib`; None for what is none."""
     text = size.strip().lower().removesuffix("b").removesuffix("i")
-    digits, unit = (text[:-1], text[-1]) if text[-1:] in _UNITS and not text[-1:].isdigit() else (text, "")
+    digits, unit = (text[:-1], text[-1]) if text and text[-1] in _UNITS else (text, "")
     try:
         return int(float(digits) * _UNITS[unit])
     except (ValueError, OverflowError):

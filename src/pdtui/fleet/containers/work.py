@@ -98,7 +98,6 @@ class ContainerWork:
     async def run(self) -> None:
         """Do it; its line in the operation says what came of it."""
         try:
-            self._say("looks")
             found = await self._engine.look()
             course, words = course_of(self._intent, found, self._engine, str(self._crew.topology.path))
             match course:

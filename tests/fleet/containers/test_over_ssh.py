@@ -1,0 +1,212 @@
+"""Containers of simulated nodes brought up, taken down and made anew, over SSH, as an operator would."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import AsyncIterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from pdtui.clock import SystemClock
+from pdtui.errors import ActionRefused
+from pdtui.fleet.fleet import Fleet
+from pdtui.fleet.intents import Breaking, ChangeContainers, StartRanks, StopRanks
+from pdtui.fleet.snapshot import OperationStatus, RankState
+from pdtui.sim.simulation import Simulation
+from pdtui.topology.load import load_checked
+from pdtui.topology.planner import make_plan
+from tests.sim.support import run
+from tests.support.required import skip_unless
+from tests.support.waiting import eventually
+
+pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("containers")]
+
+IMAGE = "quay.io/ascend/vllm-ascend:v0.22.1rc1-a3"
+FILE = f"""
+pdtui: 1
+name: boxed
+platform: a3
+vllm_ascend: "0.22.1rc1"
+safety: {{protected: true}}
+runtime: {{container: vllm-ascend, image: "{IMAGE}", options: [--ulimit, "memlock=-1"]}}
+model: {{path: /models/r1, served_name: ds_r1, kind: moe}}
+kv: {{connector: MooncakeConnectorV1}}
+nodes:
+  node1: {{host: 192.0.0.1, nic: eth0}}
+  node2: {{host: 192.0.0.2, nic: eth0}}
+defaults:
+  args: {{enable-expert-parallel: true, max-model-len: 40000}}
+groups:
+  p: {{role: prefill, nodes: [node1], dp_size: 1, tp_size: 2, api_port: 7100, rpc_port: 12321, kv_port: 14000}}
+  d: {{role: decode, nodes: [node2], dp_size: 2, tp_size: 1, api_port: 7100, rpc_port: 12321, kv_port: 14200}}
+proxy: {{node: node1, listen: 0.0.0.0, port: 1999}}
+"""
+SPEED = 60.0
+BOTH = ("node1", "node2")
+UP = ChangeContainers("container up", BOTH)
+DOWN = ChangeContainers("container down", BOTH, confirm="boxed")
+RECREATE = ChangeContainers("container recreate", BOTH, confirm="boxed")
+
+
+def fleet_of(simulation: Simulation, tmp_path: Path, *, by: str = "test@here", read_only: bool = False) -> Fleet:
+    topology = load_checked(simulation.topology_path)
+    return Fleet(
+        topology,
+        make_plan(topology),
+        clock=SystemClock(),
+        read_only=read_only,
+        by=by,
+        journal_dir=tmp_path / by,
+    )
+
+
+async def done(fleet: Fleet, intent: ChangeContainers) -> OperationStatus:
+    return await fleet.wait(await fleet.submit(intent))
+
+
+def said(status: OperationStatus) -> dict[str, str]:
+    """Return each node's line."""
+    return {step.label: f"{step.state}: {step.detail}" for step in status.steps if step.label in status.targets}
+
+
+async def refusal(fleet: Fleet, intent: ChangeContainers) -> ActionRefused:
+    with pytest.raises(ActionRefused) as caught:
+        await fleet.submit(intent)
+    return caught.value
+
+
+async def simulated(tmp_path: Path, *, isolate: bool) -> AsyncIterator[Simulation]:
+    path = tmp_path / "boxed.yaml"
+    path.write_text(FILE)
+    async with Simulation(path, tmp_path / "sim", speed=SPEED, isolate=isolate) as simulation:
+        yield simulation
+
+
+@pytest.fixture
+async def boxed(tmp_path: Path) -> AsyncIterator[Simulation]:
+    """Two nodes whose ranks run in a container of their own."""
+    async for simulation in simulated(tmp_path, isolate=True):
+        reasons = {one.container_refused for one in simulation.nodes.values()} - {""}
+        skip_unless(not reasons, f"no container of its own: {', '.join(reasons)}")
+        yield simulation
+
+
+@pytest.fixture
+async def plain(tmp_path: Path) -> AsyncIterator[Simulation]:
+    """The same where the kernel gives containers nothing of their own."""
+    async for simulation in simulated(tmp_path, isolate=False):
+        assert all(one.container_refused for one in simulation.nodes.values())
+        yield simulation
+
+
+async def test_containers_come_and_go(boxed: Simulation, tmp_path: Path) -> None:
+    async with fleet_of(boxed, tmp_path) as fleet, fleet_of(boxed, tmp_path, by="bob@there") as bob:
+        assert await fleet.settled(30)
+        assert await bob.settled(30)
+        # Somebody has made them without the file's limit: told, and left alone.
+        status = await done(fleet, UP)
+        assert status.state == "failed"
+        words = "failed: vllm-ascend runs, but its limit memlock is not set, the file says unlimited: left alone"
+        assert said(status)["node1"].startswith(words), said(status)
+
+        # A rank lives in one of them: that one is named, and nothing happens to the other either.
+        started = await fleet.wait(await fleet.submit(StartRanks(("p/0",))))
+        assert started.state == "done", started
+        preview = await fleet.preview(RECREATE)
+        assert [one.id for one in preview.blockers] == ["ranks:node1"]
+        assert preview.needs_name
+        assert any(
+            line.startswith("docker run -d --name vllm-ascend") and IMAGE in line for line in preview.commands
+        )
+        refused = await refusal(fleet, RECREATE)
+        assert (refused.kind, "p/0 lives in container vllm-ascend on node1" in refused.message) == (
+            "blocked",
+            True,
+        )
+        assert "pdtui stop" in refused.remedy
+        assert (await refusal(fleet, replace(RECREATE, override=("ranks:node1",)))).message.endswith("a reason")
+        assert (await refusal(fleet, replace(RECREATE, confirm=""))).kind == "protected"
+
+        # With a reason it goes down under the rank; the other node's is made anew without a question.
+        intent = replace(RECREATE, override=("ranks:node1",), reason="wrong limit")
+        status = await done(fleet, intent)
+        assert status.state == "done", status
+        assert set(said(status).values()) == {"done: made anew and started"}
+        await eventually(lambda: fleet.store.ranks["p/0"].state is RankState.FAILED, within=60)
+        assert said(await done(fleet, UP)) == dict.fromkeys(BOTH, "done: runs as wanted")
+        entry = next(one for one in entries(tmp_path) if one["event"] == "container recreate")
+        assert (entry["nodes"], entry["reason"], entry["override"]) == (list(BOTH), "wrong limit", ["ranks:node1"])
+        journal = await fleet.agent("node1").journal_tail("boxed")  # type: ignore[union-attr]
+        assert b'"container recreate ended"' in journal
+
+        # A server that somebody runs in it by hand counts, too.
+        engine = "(exec -a VLLM::EngineCore sleep 1000) >/dev/null 2>&1 </dev/null & sleep 0.2"
+        await run(boxed, f"docker exec -i vllm-ascend bash -c '{engine}'", "node2")
+        refused = await refusal(fleet, replace(DOWN, nodes=("node2",)))
+        assert "VLLM::EngineCore" in refused.message
+        assert "lives in container vllm-ascend on node2" in refused.message
+
+        # Down: the console says what to do; ranks cannot be started, and up brings it back.
+        await fleet.wait(await fleet.submit(StopRanks(("p/0",), confirm="boxed")))
+        only = replace(DOWN, nodes=("node1",))
+        assert said(await done(fleet, only)) == {"node1": "done: stopped and removed"}
+        await eventually(lambda: "there is no container" in fleet.store.nodes["node1"].error, within=30)
+        assert "pdtui container up" in fleet.store.nodes["node1"].remedy
+        assert said(await done(fleet, only)) == {"node1": "done: there is none"}
+        journal = await fleet._links["node1"].host_agent.journal_tail("boxed")  # type: ignore[union-attr]
+        assert journal.count(b'"container down"') == 2
+
+        await boxed.fault("image-missing node1")
+        first = replace(UP, nodes=("node1",))
+        status = await done(fleet, first)
+        assert f"the image {IMAGE} is not on the node: docker pull {IMAGE}" in said(status)["node1"]
+        await boxed.fault("engine-full node1")
+        status = await done(fleet, replace(first, pull=True))
+        assert "not made: the disk of the engine is full on the node" in said(status)["node1"]
+        await boxed.fault("engine-full node1 off")
+        # Two consoles at once: one of them has it in hand.
+        operation = await fleet.submit(first)
+        refused = await refusal(bob, first)
+        assert refused.kind == "leased", refused
+        assert "test@here" in refused.message
+        assert said(await fleet.wait(operation)) == {"node1": "done: made and started"}
+        await eventually(lambda: fleet.store.nodes["node1"].error == "", within=30)
+        assert said(await done(bob, replace(first, breaking=Breaking("night shift")))) == {
+            "node1": "done: runs as wanted"
+        }
+
+        # What is stopped is started; what is paused, of another image or out of reach is told.
+        await boxed.fault("container node1 stop")
+        assert said(await done(fleet, first)) == {"node1": "done: started"}
+        await boxed.fault("container node1 pause")
+        assert "paused; let it go on: docker unpause vllm-ascend" in said(await done(fleet, first))["node1"]
+        await boxed.fault("container node1 unpause")
+        await boxed.fault("other-image node1")
+        status = await done(fleet, first)
+        assert f"its image is quay.io/ascend/vllm-ascend:v0.9.1, the file says {IMAGE}" in said(status)["node1"]
+        await boxed.fault("engine-down node1")
+        assert "systemctl start docker" in said(await done(fleet, first))["node1"]
+    async with fleet_of(boxed, tmp_path, read_only=True) as fleet:
+        assert (await refusal(fleet, DOWN)).kind == "read_only"
+
+
+def entries(tmp_path: Path) -> list[dict[str, object]]:
+    lines = (tmp_path / "test@here" / "journal.jsonl").read_text().splitlines()
+    return [json.loads(line) for line in lines]
+
+
+async def test_without_namespaces_a_container_is_a_folder(plain: Simulation, tmp_path: Path) -> None:
+    async with fleet_of(plain, tmp_path) as fleet:
+        assert await fleet.settled(30)
+        only = replace(RECREATE, nodes=("node2",))
+        assert said(await done(fleet, only)) == {"node2": "done: made anew and started"}
+        assert said(await done(fleet, replace(UP, nodes=("node2",)))) == {"node2": "done: runs as wanted"}
+        started = await fleet.wait(await fleet.submit(StartRanks(("d/0", "d/1"))))
+        assert started.state == "done", started
+        down = replace(DOWN, nodes=("node2",))
+        assert (await refusal(fleet, down)).kind == "blocked"
+        await fleet.wait(await fleet.submit(StopRanks(("d/0", "d/1"), confirm="boxed")))
+        assert said(await done(fleet, down)) == {"node2": "done: stopped and removed"}
+        await eventually(lambda: "there is no container" in fleet.store.nodes["node2"].error, within=30)
