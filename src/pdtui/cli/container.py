@@ -15,6 +15,8 @@ from pdtui.errors import UsageError
 from pdtui.fleet.fleet import Fleet
 from pdtui.fleet.intents import Breaking, ChangeContainers, ContainerVerb
 from pdtui.fleet.preflight.request import nodes_asked
+from pdtui.topology.load import load_checked
+from pdtui.topology.render.container import container_argv
 
 _TARGETS = "TARGET: @node3, decode, decode/17, role:prefill, all; their nodes, without one all of them."
 
@@ -142,6 +144,10 @@ def _end(
 def _carry_out(
     file: Path, targets: tuple[str, ...], intent: ChangeContainers, *, dry_run: bool, as_json: bool
 ) -> int:
+    topology = load_checked(file)
+    for node in topology.nodes:
+        container_argv(topology, node)  # What the file cannot say is told before a node is asked.
+
     async def work(fleet: Fleet) -> int:
         asked = replace(
             intent, nodes=tuple(nodes_asked(targets, fleet.topology, fleet.plan, fleet.store.ranks.values()))

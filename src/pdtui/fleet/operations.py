@@ -106,7 +106,11 @@ class Operation:
         words: dict[str, list[str]] = {}
         for rank_id, step in self._ranks.items():
             if step.state in ("waiting", "running"):
-                again = "not started again" if self.verb == "restart" and self._is_stopped(step) else "not begun"
+                again = "not begun" if step.state == "waiting" else "cut off there"
+                if not self.status.of_nodes:
+                    again = (
+                        "not started again" if self.verb == "restart" and self._is_stopped(step) else "not begun"
+                    )
                 step = OperationStep(rank_id, "skipped", f"{step.detail}, {again}" if step.detail else again)
                 self._ranks[rank_id] = step
             if step.state == "skipped":

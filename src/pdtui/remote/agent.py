@@ -613,6 +613,7 @@ class Census(object):
                     user=user_of(stat.pid),
                     rank=marker,
                     inner=inner_pid(stat.pid),
+                    apart=namespace("mnt", str(stat.pid)) not in ("", namespace("mnt")),
                 )
                 with self.lock:
                     self.told[key] = argv
@@ -3115,10 +3116,10 @@ def is_container():
     )
 
 
-def namespace(kind):
-    """Return what tells this process's namespace of a kind from others on the machine (namespaces(7))."""
+def namespace(kind, pid="self"):
+    """Return what tells a process's namespace of a kind from others on the machine (namespaces(7)); else empty."""
     try:
-        return os.readlink("/proc/self/ns/" + kind)
+        return os.readlink("/proc/%s/ns/%s" % (pid, kind))
     except OSError:
         return ""
 

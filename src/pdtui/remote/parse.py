@@ -190,6 +190,7 @@ def process(raw: Json) -> ProcessInfo:
         start=whole(raw.get("start")) or 0,
         rank=text(raw.get("rank")),
         inner=whole(raw.get("inner")) or 0,
+        apart=raw.get("apart") is True,
         tree=wholes(raw.get("tree")),
         output=output(table(raw.get("output"))),
         env_known=isinstance(raw.get("env"), dict),

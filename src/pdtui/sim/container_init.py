@@ -101,6 +101,7 @@ class Container:
             "devices": [inside.removeprefix("/dev/") for _, inside in made["devices"]],
             "shm": made["shm"],
             "command": made["command"],
+            "stop_timeout": made["stop_timeout"],
         }
         self.home.mkdir(exist_ok=True)
         for name in ("closed", "hidden", "network", "shm", "pid", "paused", "ended"):
@@ -215,7 +216,7 @@ class Container:
                 self._signal(signal.SIGKILL, found)
             return
         pid = self.pid
-        patience = float(seconds or PATIENCE)
+        patience = float(seconds or self.spec.get("stop_timeout") or PATIENCE)
         if pid and patience > 0:
             self._signal(signal.SIGTERM, pid)
             self._wait(pid, patience)

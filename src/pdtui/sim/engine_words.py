@@ -59,6 +59,7 @@ def read_run(words: Sequence[str]) -> dict[str, Any]:
         "ipc": single.get("--ipc", "private"),
         "privileged": single.get("--privileged", "false").lower() == "true",
         "shm": single.get("--shm-size", "64m"),
+        "stop_timeout": float(single.get("--stop-timeout") or 0),
         "restart": single.get("--restart", "no"),
         "mounts": [mount for mount in mounts if mount is not None],
         "devices": [_device(one) for one in lists["--device"]],

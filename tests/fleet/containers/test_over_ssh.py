@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
+import re
+import shlex
+import sys
 from collections.abc import AsyncIterator
 from dataclasses import replace
 from pathlib import Path
@@ -17,7 +21,9 @@ from pdtui.fleet.snapshot import OperationStatus, RankState
 from pdtui.sim.simulation import Simulation
 from pdtui.topology.load import load_checked
 from pdtui.topology.planner import make_plan
+from pdtui.topology.render.container import container_argv
 from tests.sim.support import run
+from tests.support.command import pdtui
 from tests.support.required import skip_unless
 from tests.support.waiting import eventually
 
@@ -90,6 +96,9 @@ async def boxed(tmp_path: Path) -> AsyncIterator[Simulation]:
     async for simulation in simulated(tmp_path, isolate=True):
         reasons = {one.container_refused for one in simulation.nodes.values()} - {""}
         skip_unless(not reasons, f"no container of its own: {', '.join(reasons)}")
+        for node in simulation.nodes.values():  # What runs in them at first does not mind TERM.
+            spec = node.machine.engine / "vllm-ascend" / "spec.json"
+            spec.write_text(json.dumps({**json.loads(spec.read_text()), "stop_timeout": 0.1}))
         yield simulation
 
 
@@ -197,10 +206,65 @@ def entries(tmp_path: Path) -> list[dict[str, object]]:
     return [json.loads(line) for line in lines]
 
 
+async def command(simulation: Simulation, *words: str) -> tuple[int | None, str, str]:
+    """Run `pdtui container WORDS` as a shell does; returns its exit status, stdout and stderr."""
+    verb, *rest = words
+    process = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-m", "pdtui", "container", verb, str(simulation.topology_path), *rest),
+        stdin=asyncio.subprocess.DEVNULL,
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.PIPE,
+    )
+    out, err = await process.communicate()
+    return process.returncode, out.decode(), err.decode()
+
+
+async def test_the_command(boxed: Simulation) -> None:
+    status, out, err = await command(boxed, "down", "@node2")
+    assert status == 2, err
+    assert "boxed is protected" in err
+    assert "--confirm boxed" in err
+    status, out, err = await command(boxed, "down", "@node2", "--confirm", "boxed")
+    assert status == 0, err
+    assert out.splitlines()[1].split(maxsplit=2) == ["node2", "ok", "stopped and removed"]
+    status, out, err = await command(boxed, "up", "--dry-run", "d")
+    assert status == 0, err
+    comment, line = out.splitlines()
+    assert comment == f"# node2: make and start it from {IMAGE}"
+    topology = load_checked(boxed.topology_path)
+    assert shlex.split(line) == [*container_argv(topology, "node2")]
+    status, out, err = await command(boxed, "up", "--json")
+    found = json.loads(out)
+    assert status == 1  # Of node1's the limit is another.
+    assert (found["schema_version"], found["verb"], found["container"]) == (1, "container up", "vllm-ascend")
+    assert [(one["node"], one["ok"]) for one in found["nodes"]] == [("node1", False), ("node2", True)]
+    assert "recreate" in found["nodes"][0]["detail"]
+
+
+@pytest.mark.parametrize(
+    ("runtime", "words"),
+    [
+        ("{container: vllm-ascend}", "runtime.image` is missing"),
+        ("{}", "the ranks run on the hosts themselves"),
+        (
+            "{container: c, image: i, exec: [ctr, -n, k8s.io, tasks, exec, --exec-id, x]}",
+            "docker, podman or nerdctl",
+        ),
+    ],
+)
+def test_what_the_file_cannot_say_is_told_before_a_node_is_asked(tmp_path: Path, runtime: str, words: str) -> None:
+    path = tmp_path / "boxed.yaml"
+    path.write_text(re.sub(r"runtime: .*", f"runtime: {runtime}", FILE))
+    done = pdtui("container", "up", path)
+    assert done.returncode == 2, done
+    assert words in done.stderr
+
+
 async def test_without_namespaces_a_container_is_a_folder(plain: Simulation, tmp_path: Path) -> None:
     async with fleet_of(plain, tmp_path) as fleet:
         assert await fleet.settled(30)
-        only = replace(RECREATE, nodes=("node2",))
+        only = replace(RECREATE, nodes=("node2",), reason="not ours")
+        only = replace(only, override=tuple(one.id for one in (await fleet.preview(only)).blockers))
         assert said(await done(fleet, only)) == {"node2": "done: made anew and started"}
         assert said(await done(fleet, replace(UP, nodes=("node2",)))) == {"node2": "done: runs as wanted"}
         started = await fleet.wait(await fleet.submit(StartRanks(("d/0", "d/1"))))
@@ -208,5 +272,9 @@ async def test_without_namespaces_a_container_is_a_folder(plain: Simulation, tmp
         down = replace(DOWN, nodes=("node2",))
         assert (await refusal(fleet, down)).kind == "blocked"
         await fleet.wait(await fleet.submit(StopRanks(("d/0", "d/1"), confirm="boxed")))
+        # Without namespaces everybody's servers are seen there, also those of other tests.
+        others = tuple(one.id for one in (await fleet.preview(down)).blockers)
+        assert not [one for one in others if one.startswith("ranks:")]
+        down = replace(down, override=others, reason="not ours")
         assert said(await done(fleet, down)) == {"node2": "done: stopped and removed"}
         await eventually(lambda: "there is no container" in fleet.store.nodes["node2"].error, within=30)

@@ -8,10 +8,17 @@ from collections.abc import Mapping, Sequence
 from pdtui.errors import ActionRefused, FileError
 from pdtui.fleet.containers.engine import Engine, Found
 from pdtui.fleet.containers.living import living
+from pdtui.fleet.containers.words import Trouble
 from pdtui.fleet.containers.work import ContainerWork, Course, commands_of, course_of
 from pdtui.fleet.crew import Crew
 from pdtui.fleet.intents import Blocker, ChangeContainers, Preview
 from pdtui.fleet.operations import Operation
+
+PATIENCE = 15.0
+"""Seconds to see who lives in a container; without an answer it counts as lived in."""
+
+PREVIEW = 6.0
+"""Seconds that a preview waits for an engine."""
 
 _DOES: Mapping[str, str] = {
     "container up": "is made where it is missing and started where it does not run; one that runs is left alone",
@@ -56,8 +63,27 @@ class ContainerDesk:
         """Return who lives in containers that are to go."""
         if intent.verb == "container up":
             return ()
-        found = await asyncio.gather(*(living(self._crew, node, engine) for node, engine in engines.items()))
+        found = await asyncio.gather(*(self._living(node, engine) for node, engine in engines.items()))
         return [one for on_node in found for one in on_node]
+
+    async def _living(self, node: str, engine: Engine) -> Sequence[Blocker]:
+        try:
+            async with self._crew.clock.timeout(PATIENCE):
+                return await living(self._crew, node, engine)
+        except TimeoutError:
+            words = f"who lives in the container on {node} cannot be seen: no answer within {PATIENCE:.0f} s"
+            return (Blocker(f"unseen:{node}", words, f"leave {node} out, or see why it hangs"),)
+
+    async def _look(self, engine: Engine) -> Found:
+        """Look for as long as a preview may take; the work itself looks again, and waits longer."""
+        try:
+            async with self._crew.clock.timeout(PREVIEW):
+                return await engine.look()
+        except TimeoutError:
+            tool = engine.place.tool
+            return Found(
+                trouble=Trouble(f"{tool} has not answered within {PREVIEW:.0f} s; it is waited for longer")
+            )
 
     async def preview(self, intent: ChangeContainers) -> Preview:
         """Say what it would do. Raises `ActionRefused`."""
@@ -65,7 +91,7 @@ class ContainerDesk:
         blockers, leases, looks = await asyncio.gather(
             self.blockers(intent, engines),
             self.leases.in_the_way(self.everywhere(intent)),
-            asyncio.gather(*(engine.look() for engine in engines.values())),
+            asyncio.gather(*(self._look(engine) for engine in engines.values())),
         )
         nodes = zip(engines.items(), looks, strict=True)
         parts = [self._part(intent, node, engine, found) for (node, engine), found in nodes]

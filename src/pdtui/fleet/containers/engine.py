@@ -71,7 +71,8 @@ class Engine:
         self._link = link
         self._clock = clock
         self._name = topology.runtime.container or ""
-        self._sudo = ("sudo",) if topology.nodes[link.name].ssh.sudo else ()
+        self.sudo = ("sudo",) if topology.nodes[link.name].ssh.sudo else ()
+        """The agent on the host runs under it."""
 
     @property
     def place(self) -> Place:
@@ -87,7 +88,7 @@ class Engine:
 
     def by_hand(self, verb: str) -> str:
         """Return what an operator types on the node for it."""
-        return shlex.join((*self._sudo, *self.argv(verb)))
+        return shlex.join((*self.sudo, *self.argv(verb)))
 
     async def look(self) -> Found:
         """Ask how the container is, and whether the image is there."""

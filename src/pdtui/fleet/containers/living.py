@@ -25,15 +25,25 @@ async def living(crew: Crew, node: str, engine: Engine) -> tuple[Blocker, ...]:
     if seen.error:
         return await _unseen(crew, node, engine, seen.error)
     held = seen.unmanaged(crew.topology.name, crew.plan.on_node(node))
-    unmanaged = {rank: one for rank, one in held.items() if one.pid is not None}  # Else its port is the host's.
+    unmanaged = {rank: one for rank, one in held.items() if one.pid is not None and _is_inside(one.process)}
     ranks = _ranks(crew, seen, unmanaged)
     found = [_of_ranks(crew, node, name, ranks, len(unmanaged))] if ranks else []
     mine = {pid for one in unmanaged.values() if one.process for pid in (one.process.pid, *one.process.tree)}
     servers = [server.process for server in servers_among(seen.processes)]
     left = [info for info in seen.processes if is_left_behind(info)]
-    inside = [info for info in (*servers, *left) if info.pid not in mine]
+    inside = [info for info in (*servers, *left) if info.pid not in mine and _is_inside(info)]
     found += [_of_process(node, name, info) for info in inside]
     return (*found, *await _on_npus(crew, node, name, {info.pid for info in inside} | mine))
+
+
+def _is_inside(info: ProcessInfo | None) -> bool:
+    """Return whether a process that is seen in a container lives there: --pid=host shows all of the node."""
+    return info is None or not info.apart
+
+
+def _in_a_container(info: ProcessInfo) -> bool:
+    """Return whether a process that the host sees lives in some container, whatever of it may be read."""
+    return info.apart or info.inner != info.pid
 
 
 def _ranks(crew: Crew, seen: Look, unmanaged: Iterable[str]) -> list[str]:
@@ -82,7 +92,7 @@ async def _on_npus(crew: Crew, node: str, name: str, known: set[int]) -> list[Bl
             f"see whether it is in {name}: docker top {name}; end it, or wait for its end",
         )
         for info in infos
-        if info.inner != info.pid and info.inner not in known
+        if _in_a_container(info) and not known & {info.inner, info.pid}
     ]
 
 
@@ -99,7 +109,7 @@ async def _unseen(crew: Crew, node: str, engine: Engine, why: str) -> tuple[Bloc
             infos = await host.processes(match=MATCH)
     except (RemoteError, TimeoutError) as error:
         return (Blocker(f"unseen:{node}", f"what runs on {node} cannot be seen: {error or 'no answer'}"),)
-    servers = [server.process for server in servers_among(infos) if server.process.inner != server.process.pid]
+    servers = [server.process for server in servers_among(infos) if _in_a_container(server.process)]
     if not servers:
         return ()
     first = clean_line(short_command(servers[0].argv))

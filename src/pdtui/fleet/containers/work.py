@@ -79,7 +79,7 @@ def commands_of(course: Course, intent: ChangeContainers, found: Found, engine: 
         Course.REMOVE: end,
         Course.REMAKE: (*pull, *end, engine.run_argv),
     }
-    return tuple(shown_command(argv) for argv in commands.get(course, ()))
+    return tuple(shown_command((*engine.sudo, *argv)) for argv in commands.get(course, ()))
 
 
 class ContainerWork:

@@ -55,6 +55,8 @@ class ProcessInfo:
     """`cluster:group/dp_rank` from its PDTUI_RANK variable, if it has one."""
     inner: int = 0
     """Its pid in the container that it is in; `pid` elsewhere, 0 when it was not asked."""
+    apart: bool = False
+    """It is known to see other files than the agent: it is in another container, or on the host."""
     tree: tuple[int, ...] = ()
     """Pids of all that descends from it."""
     output: Output = Output()
