@@ -13,8 +13,8 @@ from pdtui.remote.messages.commands import Command
 from tests.readings.test_commands import REFUSED
 
 SOURCE = Path(pdtui.__file__).parent
-EXEC = {"fleet/commands.py"}
-"""Where operators' own commands go through."""
+EXEC = {"fleet/commands.py", "fleet/containers/engine.py"}
+"""Where operators' own commands go through, and what makes a container, with the tools among its mounts."""
 
 
 @pytest.mark.parametrize(
@@ -78,4 +78,4 @@ def test_only_preflight_pings() -> None:
 
 
 def test_what_is_sent_past_the_door_is_what_an_operator_types() -> None:
-    assert modules_with(r"\bExecSpec\(") == EXEC, "their argv are the operator's, or a shell"
+    assert modules_with(r"\bExecSpec\(") == EXEC, "their argv are the operator's, a shell, or an engine's"

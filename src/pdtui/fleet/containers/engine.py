@@ -6,6 +6,7 @@ import asyncio
 import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Literal
 
 from pdtui.clock import Clock
 from pdtui.errors import RemoteError
@@ -35,6 +36,8 @@ PULL = 3600.0
 """Seconds for an image: the published ones have about 20 GB."""
 
 _KEPT = 1 << 15
+
+Verb = Literal["run", "start", "stop", "rm", "pull", "logs"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,15 +134,18 @@ class Engine:
             return Answer(shlex.join(argv), timed_out=True, status=None)
         return answer_of(completed, self._clock.wall(), ASK)
 
-    async def tell(self, argv: Sequence[str], limit: float = TELL) -> tuple[int | None, str]:
-        """Run a command that changes something; returns its status (None: it did not end) and what it said.
+    async def tell(self, verb: Verb) -> tuple[int | None, str]:
+        """Have the engine do something; returns its exit status (None: it did not end) and what it said.
 
-        `limit`: seconds. Raises `RemoteError`.
+        Only what `argv` and the file make is sent: vendor tools are among the mounts, never called. Raises
+        `RemoteError`.
         """
+        argv = self.run_argv if verb == "run" else self.argv(verb)
+        limit = PULL if verb == "pull" else TELL
         agent = self._link.host_agent
         if agent is None:
             return None, "the connection is gone"
-        execution = agent.execute(ExecSpec(tuple(argv)))
+        execution = agent.execute(ExecSpec(argv))
         said = bytearray()
         try:
             async with self._clock.timeout(limit), closing(execution.output()) as chunks:

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import enum
-import shlex
 from collections.abc import Mapping
 
 from pdtui.errors import RemoteError
-from pdtui.fleet.containers.engine import PULL, TELL, Engine, Found
+from pdtui.fleet.containers.engine import Engine, Found, Verb
 from pdtui.fleet.containers.living import living
 from pdtui.fleet.containers.words import is_being_removed, is_missing, trouble_of
 from pdtui.fleet.crew import Crew
@@ -127,13 +126,12 @@ class ContainerWork:
     def _end(self, state: str, words: str) -> None:
         self._operation.rank(self._node, "done" if state == "done" else "failed", words)
 
-    async def _told(self, verb: str, limit: float = TELL) -> str | None:
+    async def _told(self, verb: Verb) -> str | None:
         """Have the engine do something; returns what it said against it, None when it was done."""
-        argv = self._engine.run_argv if verb == "run" else self._engine.argv(verb)
-        status, said = await self._engine.tell(argv, limit)
+        status, said = await self._engine.tell(verb)
         if status == 0:
             return None
-        return said or ("" if status is None else f"{shlex.join(argv[:2])} ended with status {status}")
+        return said or f"{verb} ended with status {status}"
 
     def _refused(self, said: str, doing: str) -> None:
         self._end("failed", f"{doing}: {trouble_of(said, self._engine.place).line}")
@@ -143,7 +141,7 @@ class ContainerWork:
         if found.has_image is not False or not self._intent.pull:
             return True
         self._say(f"pulls {self._engine.wanted.image}")
-        said = await self._told("pull", PULL)
+        said = await self._told("pull")
         if said is not None:
             self._refused(said, "not pulled")
         return said is None
@@ -172,7 +170,8 @@ class ContainerWork:
         if left := [one for one in fresh if one.id not in self._intent.override]:
             self._end("failed", f"left alone: {'; '.join(one.message for one in left)}")
             return False
-        for verb, words in (("stop", "stops"), ("rm", "removes it")):
+        steps: tuple[tuple[Verb, str], ...] = (("stop", "stops"), ("rm", "removes it"))
+        for verb, words in steps:
             self._say(words)
             said = await self._told(verb)
             if said is not None and not (is_missing(said) or is_being_removed(said)):
@@ -214,6 +213,6 @@ class ContainerWork:
         found = await self._engine.look()
         if found.container is None or found.state not in ("exited", "dead", "created", "stopped"):
             return ""
-        _, said = await self._engine.tell(self._engine.argv("logs"))
+        _, said = await self._engine.tell("logs")
         last = clean_line(said.splitlines()[-1]) if said else "it said nothing"
         return f"started, but it ended at once: {last}"
