@@ -255,7 +255,7 @@ def a5_links(context: Context) -> Iterator[Problem]:
         described = group.kv_extra.get("ascend_local_comm_res_path") or any(
             group.env.get(name) is not None for name in A5_RESOURCES
         )
-        if not described:
+        if group.connector.startswith("Mooncake") and not described:
             message = (
                 f"{group.connector} does not find the links of an A5 server by itself; write "
                 "ascend_local_comm_res_path: /etc/hixlep under `kv: {extra: ...}`"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from itertools import pairwise
 
-from pdtui.topology.build import CPU_CONNECTORS, FLOWS
+from pdtui.topology.build import CPU_CONNECTORS, FLOWS, SFA_REMOTE
 from pdtui.topology.findings import Path, Problem
 from pdtui.topology.model import Group, Role, Topology
 from pdtui.topology.planner import KV_ROLES
@@ -50,8 +50,15 @@ def connectors(context: Context) -> Iterator[Problem]:
         if (group.connector in CPU_CONNECTORS) is topology.has_npus:
             yield error("K10", _elsewhere(topology, group.connector), path)
             continue
+        other = next(iter(topology.groups.values()))
+        mixed = (group.connector == SFA_REMOTE) is not (other.connector == SFA_REMOTE)
+        if mixed and FLOWS[group.connector] is topology.flow:
+            message = (
+                f"{name} uses {group.connector}, but {other.name} uses {other.connector}: one moves KV by "
+                "memfabric, the other by Mooncake; both roles need the same"
+            )
+            yield error("R31", message, path)
         if FLOWS[group.connector] is not topology.flow:
-            other = next(iter(topology.groups.values()))
             message = (
                 f"{name} uses {group.connector} ({FLOWS[group.connector].value}), but {other.name} uses "
                 f"{other.connector} ({topology.flow.value}); both roles need the same"

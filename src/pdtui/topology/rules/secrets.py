@@ -62,7 +62,7 @@ def _elsewhere(context: Context) -> Iterator[Problem]:
 
 
 def _kv_tables(context: Context) -> Iterator[tuple[Path, dict[str, Any]]]:
-    """Yield (path, entries) of every `config` and `extra` of a `kv`."""
+    """Yield (path, entries) of every `config` and `extra` of a `kv` and of its stores."""
     file = context.file
     parts: list[tuple[Path, KvPart | None]] = [(("kv",), file.kv)]
     parts += [(("roles", role, "kv"), getattr(file.roles, role).kv) for role in ("prefill", "decode")]
@@ -71,6 +71,10 @@ def _kv_tables(context: Context) -> Iterator[tuple[Path, dict[str, Any]]]:
         if kv is not None:
             yield (*path, "config"), kv.config
             yield (*path, "extra"), kv.extra
+            for name, store in kv.stores.items():
+                if store is not None:
+                    yield (*path, "stores", name, "config"), store.config
+                    yield (*path, "stores", name, "extra"), store.extra
 
 
 def _is_in(value: Any, key: str) -> Iterator[bool]:

@@ -222,6 +222,14 @@ def _remote(context: Context, group: Group) -> Iterator[Problem]:
             yield error("K25", message, context.where(group, "args", flag))
 
 
+def _usual(layers: str) -> str:
+    """Return how so many layers are spread by default: what is left over goes to later stages, not the last."""
+    counts = [int(part) for part in layers.split(",") if part.strip().isdecimal() and len(part) < 6]
+    each, left = divmod(sum(counts), max(len(counts), 1))
+    later = range(len(counts) - 1 - left, len(counts) - 1)
+    return ",".join(str(each + (stage in later)) for stage in range(len(counts)))
+
+
 @npu_rule("K8")
 def stages(context: Context) -> Iterator[Problem]:
     """The layers of a pipeline are said once, for each stage of it (K8)."""
@@ -239,7 +247,11 @@ def stages(context: Context) -> Iterator[Problem]:
             )
         known_layers = layers or (again if isinstance(again, str) else "")
         by_variable = group.env.get(LAYERS)
-        if isinstance(by_variable, str) and "$" not in by_variable and by_variable != known_layers:
+        if (
+            isinstance(by_variable, str)
+            and "$" not in by_variable
+            and by_variable.replace(" ", "") != (known_layers.replace(" ", "") or _usual(by_variable))
+        ):
             message = (
                 f"{LAYERS} spreads the layers of {name} as {by_variable:.40}, and the connector is told "
                 f"{known_layers or 'nothing of it'}; delete it and write `pp_layer_partition`, which sets both"
