@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from pdtui.topology.importing.groups import Formed
-from pdtui.topology.importing.ranks import Sourced
+from pdtui.topology.importing.ranks import Sourced, sourced
 from pdtui.topology.importing.report import Kind, Note, note
 from pdtui.topology.model import Role
 
@@ -155,3 +155,23 @@ def _shown(kind: str, name: str) -> str:
 
 def _text(value: Any) -> str:
     return f"{value:.60}" if isinstance(value, str) else str(value)[:60]
+
+
+def parts_of(level: Level, *, kv: bool = True) -> dict[str, Any]:
+    part: dict[str, Any] = {}
+    if kv and (said := kv_part(level)):
+        part["kv"] = said
+    if level.env:
+        part["env"] = sourced(level.env)
+    if level.args:
+        part["args"] = sourced(level.args)
+    return part
+
+
+def kv_part(level: Level) -> dict[str, Any]:
+    said = {
+        "config": sourced(level.config),
+        "extra": sourced(level.extra),
+        "stores": nested(sourced(level.stores)),
+    }
+    return {key: value for key, value in said.items() if value}
