@@ -103,3 +103,11 @@ def test_shown_text_has_no_escape_sequences(tmp_path: Path) -> None:
     path.write_text(SERVE.replace("/m ", "'/m\x1b[2J\x07' "))
     result = run(path, *VERSION)
     assert "\x1b[2J" not in result.stdout + result.stderr
+
+
+def test_origins_list_where_each_value_comes_from(script: Path) -> None:
+    assert "where values come from" not in run(script, *VERSION).stderr
+    lines = run(script, *VERSION, "--origins").stderr.split("\n")
+    at = lines.index("  nodes.node1.nic: eth0")
+    assert lines[at + 1].strip() == f"{script}:1"
+    assert f"{script}:2" in lines[lines.index("  groups.prefill.kv_port: 14000") + 1]

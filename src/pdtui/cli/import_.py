@@ -54,6 +54,7 @@ _TITLES = {
     "--vllm-ascend", "version", default="", metavar="VERSION", help="Version that runs, such as 0.22.1rc1."
 )
 @click.option("--flow", type=click.Choice(["pull", "layerwise"]), help="Which to read of a guide that has both.")
+@click.option("--origins", "with_origins", is_flag=True, help="List in the report where each value comes from.")
 @click.option("--json", "as_json", is_flag=True, help="Print topology and report as JSON.")
 def command(
     scripts: tuple[str, ...],
@@ -70,6 +71,7 @@ def command(
     platform: str | None,
     version: str,
     flow: Literal["pull", "layerwise"] | None,
+    with_origins: bool,
     as_json: bool,
 ) -> int:
     """Read SCRIPTs and print the topology file that says the same, nothing twice; the report goes to stderr.
@@ -93,7 +95,7 @@ def command(
 
         reach = Reach(user, jump, sudo, ssh_config, container, exec_prefix or DOCKER_EXEC)
         draft = draft_from_hosts(scripts, reach, Wanted(name, platform or "", version, flow or ""))
-        return show(draft, output, as_json=as_json)
+        return show(draft, output, as_json=as_json, with_origins=with_origins)
     if given:
         raise UsageError(f"{given[0]} goes with --from")
     from pdtui.topology.importing.assemble import assemble
@@ -106,7 +108,7 @@ def command(
     _refuse_existing(output, force=force)
     seen, notes = read(sources, wanted)
     draft = assemble(seen, wanted, notes)
-    return show(draft, output, as_json=as_json)
+    return show(draft, output, as_json=as_json, with_origins=with_origins)
 
 
 def _refuse_existing(output: Path | None, *, force: bool) -> None:
@@ -131,7 +133,7 @@ def _bytes(path: Path) -> bytes:
         raise FileError(f"cannot read {clean_line(str(path))}: {error}") from error
 
 
-def show(draft: Draft, output: Path | None, *, as_json: bool) -> int:
+def show(draft: Draft, output: Path | None, *, as_json: bool, with_origins: bool) -> int:
     """Print or write a draft and its report; return the exit status."""
     if output is not None and draft.text:
         try:
@@ -143,7 +145,7 @@ def show(draft: Draft, output: Path | None, *, as_json: bool) -> int:
     else:
         if output is None:
             click.echo(draft.text, nl=False)
-        for line in report(draft, str(output or "")):
+        for line in report(draft, str(output or ""), with_origins=with_origins):
             click.echo(line, err=True)
     return 0 if draft.complete else 1
 
@@ -170,10 +172,12 @@ def _note(note: Note) -> dict[str, object]:
     }
 
 
-def report(draft: Draft, output: str) -> Iterator[str]:
+def report(draft: Draft, output: str, *, with_origins: bool) -> Iterator[str]:
     """Yield the report's lines: what needs a hand first, then what was made of the rest."""
     for kind, title in _TITLES.items():
         notes = [note for note in draft.notes if note.kind is kind]
+        if kind is Kind.ORIGIN and not with_origins:
+            continue
         if notes:
             yield click.style(f"{title}:", bold=True)
             for note in notes:

@@ -11,6 +11,7 @@ from pdtui.topology.importing import cluster_part, draft, group_part, levels, pr
 from pdtui.topology.importing.group_part import spans
 from pdtui.topology.importing.groups import form, model_kind
 from pdtui.topology.importing.observed import Observed, Wanted
+from pdtui.topology.importing.origins import origins
 from pdtui.topology.importing.places import (
     UNKNOWN_ADDRESS,
     drop_own_address,
@@ -141,6 +142,7 @@ def _text(work: Work) -> str:
     for number, group in enumerate(work.groups):
         if connectors[number] != connectors[0]:
             groups[group.name].setdefault("kv", {})["connector"] = connectors[number]
+    work.notes += origins(work, sorted_out, groups)
     defaults = levels.parts_of(sorted_out.defaults, kv=False)
     sections: list[tuple[Mapping[str, Any], Mapping[str, str]]] = [
         (head, _head_comments(work)),
@@ -158,4 +160,7 @@ def _text(work: Work) -> str:
 
 
 def _head_comments(work: Work) -> dict[str, str]:
-    return {"pdtui": "format of this file"}
+    names = list(dict.fromkeys(rank.origin.source for rank in work.ranks))
+    shown = ["".join(char if char.isprintable() else "?" for char in name) for name in names[:3]]
+    more = f" and {len(names) - 3} more" if len(names) > 3 else ""
+    return {"pdtui": f"imported from {', '.join(shown)}{more}"}

@@ -36,12 +36,20 @@ def scalar(value: Any, *, env: bool = False) -> str:
         return text
     if (_PLAIN.match(text) and text.lower() not in _WORDS) or _NO_NUMBER.fullmatch(text):
         return text
-    return json.dumps(text, ensure_ascii=False).replace("\x7f", "\\x7f").translate(_ESCAPED)
+    return f'"{"".join(map(_escaped, text))}"'
 
 
-_ESCAPED = {
-    code: f"\\u{code:04x}" for code in (*range(0x80, 0xA0), 0x2028, 0x2029, 0xFEFF, *range(0xD800, 0xE000))
-}
+_SHORT = {'"': '\\"', "\\": "\\\\", "\n": "\\n", "\t": "\\t", "\r": "\\r"}
+
+
+def _escaped(char: str) -> str:
+    """Return a character as it stands in double quotes; what no terminal shows is written as its number."""
+    if char in _SHORT:
+        return _SHORT[char]
+    if char.isprintable():
+        return char
+    code = ord(char)
+    return f"\\x{code:02x}" if code < 0x100 else f"\\u{code:04x}" if code < 0x10000 else f"\\U{code:08x}"
 
 
 def flow(value: Any, *, env: bool = False) -> str:
