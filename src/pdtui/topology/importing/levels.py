@@ -10,6 +10,7 @@ from pdtui.topology.importing.groups import Formed
 from pdtui.topology.importing.ranks import Sourced, sourced
 from pdtui.topology.importing.report import Kind, Note, note
 from pdtui.topology.model import Role
+from pdtui.topology.redact import redacted_text
 
 _LOOKUP = ".extra.lookup_rpc_port"
 
@@ -154,7 +155,7 @@ def _shown(kind: str, name: str) -> str:
 
 
 def _text(value: Any) -> str:
-    return f"{value:.60}" if isinstance(value, str) else str(value)[:60]
+    return redacted_text(str(value))[:60]
 
 
 def parts_of(level: Level, *, kv: bool = True) -> dict[str, Any]:

@@ -11,6 +11,7 @@ from pdtui.topology.importing.observed import Origin
 from pdtui.topology.importing.ranks import NIC_VARIABLES
 from pdtui.topology.importing.report import Kind, Note, note
 from pdtui.topology.importing.work import Work
+from pdtui.topology.redact import redacted_text
 
 _NUMBERS = {
     "dp_size": "data-parallel-size",
@@ -57,6 +58,6 @@ def _level(prefix: str, level: Level) -> Iterator[Note]:
 
 
 def _of(path: str, value: Any, origin: Origin) -> Note:
-    text = flow(value)
+    text = redacted_text(flow(value))
     shown = text if len(text) <= _LONGEST else f"{text[: _LONGEST - 3]}..."
     return note(Kind.ORIGIN, f"{path}: {shown}", origin, path=path)

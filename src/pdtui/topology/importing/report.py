@@ -9,7 +9,6 @@ from enum import StrEnum
 from pdtui.text import clean_line
 from pdtui.topology.findings import Finding, Severity
 from pdtui.topology.importing.observed import Origin
-from pdtui.topology.redact import redacted_text
 
 
 class Kind(StrEnum):
@@ -69,8 +68,8 @@ def note(
     severity: Severity = Severity.INFO,
     path: str = "",
 ) -> Note:
-    """Return a note, its text made safe to show and without values that look like secrets."""
-    return Note(kind, redacted_text(clean_line(message)), tuple(dict.fromkeys(origins)), rule, severity, path)
+    """Return a note, its text made safe to show."""
+    return Note(kind, clean_line(message), tuple(dict.fromkeys(origins)), rule, severity, path)
 
 
 def merged(notes: Iterable[Note]) -> tuple[Note, ...]:

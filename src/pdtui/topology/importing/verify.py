@@ -14,6 +14,7 @@ from pdtui.topology.importing.report import Kind, Note, note
 from pdtui.topology.model import Topology
 from pdtui.topology.plan import RankPlan
 from pdtui.topology.planner import make_plan
+from pdtui.topology.redact import is_secret, redacted_text
 
 _TRANSFER = "kv-transfer-config"
 _SAID_ELSEWHERE = frozenset(
@@ -64,7 +65,8 @@ def _is_told(name: str) -> bool:
 
 
 def _short(text: str) -> str:
-    return text if len(text) <= 60 else f"{text[:57]}..."
+    shown = redacted_text(text)
+    return shown if len(shown) <= 60 else f"{shown[:57]}..."
 
 
 def _place(rank: Rank, name: str) -> Origin:
@@ -76,7 +78,7 @@ def _script(rank: Rank) -> dict[str, tuple[Any, str]]:
     """Return what a command sets: flag or variable -> (its meaning, its text)."""
     found = _flags(rank.command.flags)
     for name, said in rank.command.env.items():
-        if not said.unknown and not said.prepended and not is_placeholder(said.text):
+        if not (said.unknown or said.prepended or is_placeholder(said.text) or is_secret(name)):
             found[name] = (said.text, said.text)
     return found
 
