@@ -166,7 +166,7 @@ INVALID = {
                 "decode": "{args: {additional-config: {finegrained_tp_config: {lmhead_tensor_parallel_size: 16}}}}"
             },
         ),
-        {"R38", "R15"},
+        {"R38"},
     ),
     "rc08-dense-told-its-data-parallel-size": (
         Cluster(

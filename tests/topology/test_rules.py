@@ -210,7 +210,7 @@ CASES = [
         "[12500, 14100)",
         (("kv_port: 14000", "kv_port: 20002"), *defaults(env="ASCEND_BASE_PORT: 40000")),
     ),
-    Case("R15", WARNING, (("kv_port: 14000", "kv_port: 30000"),), "groups.p.kv_port", "reserves"),
+    Case("R15", INFO, (("kv_port: 14000", "kv_port: 30000"),), "groups.p.kv_port", "reserves"),
     Case(
         "R16", WARNING, (("kv_port: 14000", "kv_port: 36000"),), "groups.p.kv_port", "reserved_ports=36000-36015"
     ),

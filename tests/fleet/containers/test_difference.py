@@ -9,11 +9,12 @@ from typing import Any
 import pytest
 
 from pdtui.fleet.containers.difference import differences, spanned
-from pdtui.fleet.containers.wanted import Mount, Wanted, bytes_of, read_run
+from pdtui.fleet.containers.wanted import Mount, Wanted, read_run
 from pdtui.fleet.containers.words import Place, is_being_removed, is_missing, trouble_of
 from pdtui.readings.answer import Answer
 from pdtui.readings.container import Container, read_container, read_image
 from pdtui.topology.load import load_checked
+from pdtui.topology.memory_size import bytes_of
 from pdtui.topology.render.container import container_argv
 
 IMAGE = "quay.io/ascend/vllm-ascend:v0.22.1rc1-a3"

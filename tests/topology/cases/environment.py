@@ -78,6 +78,14 @@ NAMES = (
         env("HCCL_INTRA_ROCE_ENABLE: 0"),
     ),
     Case("R58", WARNING, env("HCCL_BUFFER_SIZE: 600"), f"{ALL}.HCCL_BUFFER_SIZE", "did you mean HCCL_BUFFSIZE"),
+    Case(
+        "R58",
+        WARNING,
+        env("HCCL_DETERMINISTICS: 1"),
+        f"{ALL}.HCCL_DETERMINISTICS",
+        "did you mean HCCL_DETERMINISTIC",
+        env("LCCL_DETERMINISTIC: 1, ASCEND_A3_EBA_ENABLE: 1"),
+    ),
     Case("R58", WARNING, env("ASCEND_VISIBLE_DEVICES: 0"), f"{ALL}.ASCEND_VISIBLE_DEVICES", "container runtime"),
     Case(
         "V7",

@@ -160,6 +160,22 @@ CASES: tuple[Case, ...] = (
         args("decode-context-parallel-size: 2, cp-kv-cache-interleave-size: 64, block-size: 64"),
     ),
     Case(
+        "K21",
+        ERROR,
+        args("decode-context-parallel-size: 2"),
+        "defaults.args.decode-context-parallel-size",
+        "must be block-size, 128, not 1",
+        args("decode-context-parallel-size: 2, dcp-kv-cache-interleave-size: 128"),
+    ),
+    Case(
+        "K21",
+        ERROR,
+        (*version("0.12.0"), *args("decode-context-parallel-size: 2")),
+        "defaults.args.decode-context-parallel-size",
+        "must be block-size",
+        (*version("0.11.0"), *args("decode-context-parallel-size: 2")),
+    ),
+    Case(
         "K22",
         ERROR,
         (*version("0.23.0"), LAYERWISE, *prefill("block-size: 128"), *decode("block-size: 64")),
@@ -185,7 +201,7 @@ CASES: tuple[Case, ...] = (
     ),
     Case(
         "K27",
-        ERROR,
+        WARNING,
         (("platform: a3", "platform: a5"), *version("0.25.1")),
         "kv",
         "ascend_local_comm_res_path: /etc/hixlep",

@@ -39,6 +39,7 @@ CASES: tuple[Case, ...] = (
         "too small",
         runtime("options: [--shm-size=64m, --ipc=host]"),
     ),
+    Case("R66", ERROR, runtime("shm_size: 0.5g"), "runtime.shm_size", "too small", runtime("shm_size: 1.5GiB")),
     Case("R66", ERROR, runtime("shm_size: big"), "runtime.shm_size", "no size", runtime("shm_size: 1073741824")),
     Case(
         "V10",
@@ -99,6 +100,14 @@ CASES: tuple[Case, ...] = (
         "runtime.image",
         "of version 0.18.0",
         runtime("image: registry.example:5000/mine:2026-08"),
+    ),
+    Case(
+        "V11",
+        WARNING,
+        runtime("image: registry.example:5000/llm/vllm-ascend:1.4.2-a3"),
+        "runtime.image",
+        "of version 1.4.2",
+        runtime("image: registry.example:5000/llm/vllm-ascend:mine-a3"),
     ),
     Case(
         "V11",

@@ -10,13 +10,13 @@ import posixpath
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
+from pdtui.topology.memory_size import bytes_of
+
 _SWITCHES = frozenset(
     {"-d", "--detach", "--rm", "--init", "-i", "--interactive", "-t", "--tty", "--privileged", "--read-only"}
     | {"--oom-kill-disable", "--no-healthcheck", "-P", "--publish-all", "-q", "--quiet", "--sig-proxy", "--help"}
 )
 """Flags of `run` that take no word after them."""
-
-_UNITS = {"": 1, "b": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30, "t": 1 << 40}
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,16 +76,6 @@ def _split(word: str, words: Iterator[str]) -> tuple[str, str]:
 def _is_cluster(word: str) -> bool:
     """Return whether it is several switches in one word: `-itd`."""
     return not word.startswith("--") and all(f"-{letter}" in _SWITCHES for letter in word[1:])
-
-
-def bytes_of(size: str) -> int | None:
-    """Return the bytes of a size such as `1g`, `512MB`, `64gib`; None for what is none."""
-    text = size.strip().lower().removesuffix("b").removesuffix("i")
-    digits, unit = (text[:-1], text[-1]) if text and text[-1] in _UNITS else (text, "")
-    try:
-        return int(float(digits) * _UNITS[unit])
-    except (ValueError, OverflowError):
-        return None
 
 
 def path_of(path: str) -> str:

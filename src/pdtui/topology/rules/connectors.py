@@ -18,6 +18,12 @@ HYBRID = "MooncakeHybridConnector"
 DIRECT_FIRST, DIRECT_LAST = (0, 11, 0), (0, 12, 0)
 """Releases that use Ascend's direct transport only when they are told to: from, below."""
 
+INTERLEAVE = ("cp-kv-cache-interleave-size", "dcp-kv-cache-interleave-size")
+"""The flag, and its name in vLLM 0.11, which later ones still take for it."""
+
+INTERLEAVED = (0, 12, 0)
+"""The first release that demands blocks of that size."""
+
 POLICIES = ("fail", "recompute")
 """What vLLM can do when KV does not arrive (vllm/config/kv_transfer.py)."""
 
@@ -187,19 +193,20 @@ def _decode_context(context: Context, group: Group) -> Iterator[Problem]:
             "splits what the ranks of one tensor parallel group hold"
         )
         yield error("K19", message, context.where(group, "args", "decode-context-parallel-size"))
-    if size * group.pcp_size > 1:
-        block = _block(group)
-        interleave = count(group, "cp-kv-cache-interleave-size") or 1
-        if interleave != block:
-            flag = "cp-kv-cache-interleave-size"
-            message = (
-                f"{group.name} splits contexts and transfers KV: {flag} must be block-size, {block}, "
-                f"not {interleave}"
-            )
-            where = context.where(group, "args", flag)
-            if where[-1] != flag:
-                where = context.where(group, "args", "decode-context-parallel-size")
-            yield error("K21", message, where)
+    if size * group.pcp_size > 1 and context.release >= INTERLEAVED:
+        yield from _interleaved(context, group)
+
+
+def _interleaved(context: Context, group: Group) -> Iterator[Problem]:
+    flag = next((name for name in INTERLEAVE if name in group.args), INTERLEAVE[0])
+    block, interleave = _block(group), count(group, flag) or 1
+    if interleave == block:
+        return
+    message = (
+        f"{group.name} splits contexts and transfers KV: {flag} must be block-size, {block}, not {interleave}"
+    )
+    written = flag if flag in group.args else "decode-context-parallel-size"
+    yield error("K21", message, context.where(group, "args", written))
 
 
 @npu_rule("K22")
@@ -258,9 +265,10 @@ def a5_links(context: Context) -> Iterator[Problem]:
         if group.connector.startswith("Mooncake") and not described:
             message = (
                 f"{group.connector} does not find the links of an A5 server by itself; write "
-                "ascend_local_comm_res_path: /etc/hixlep under `kv: {extra: ...}`"
+                "ascend_local_comm_res_path: /etc/hixlep under `kv: {extra: ...}`, unless the login environment "
+                f"of the nodes has {A5_RESOURCES[0]}"
             )
-            yield error("K27", message, ("kv",), on_key=True)
+            yield warning("K27", message, ("kv",), on_key=True)
             return
 
 

@@ -17,7 +17,7 @@ from pdtui.topology.ports import (
     transfer_engine_range,
     transfer_engine_rpc_range,
 )
-from pdtui.topology.rules.registry import Context, error, npu_rule, ranges, rule, warning
+from pdtui.topology.rules.registry import Context, error, info, npu_rule, ranges, rule, warning
 
 DOCUMENTED_PER_NPU = 1000
 """Ports that vLLM-Ascend's guide reserves for each NPU, whatever the version of Mooncake."""
@@ -149,7 +149,7 @@ def transfer_engine(context: Context) -> Iterator[Problem]:
             f"kv ports {ports} lie below {last + 1}, which the guide reserves for the transfer engine; that of "
             f"vllm-ascend {topology.vllm_ascend} stays below {first}, older ones do not"
         )
-        yield warning("R15", message, key)
+        yield info("R15", message, key)
     for key, (first, last), ports in handshake:
         message = f"port {ports} lies in {first}-{last}, from which the transfer engine picks its own"
         yield warning("P5" if key[-1] == "kv_port" else "P8", message, key)

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import PurePosixPath
 
 from pdtui.topology.findings import Path, Problem
+from pdtui.topology.memory_size import bytes_of
 from pdtui.topology.model import Platform
 from pdtui.topology.rules.registry import Context, error, npu_rule, ranges, rule, warning
 from pdtui.topology.versions import Release, cann_of, release_of
@@ -25,8 +26,6 @@ A5_CANN: Release = (9, 1, 0)
 """The first CANN that A5 servers run with (vLLM-Ascend's installation page)."""
 
 GIB = 1 << 30
-_UNITS = {"": 1, "b": 1, "k": 1 << 10, "m": 1 << 20, "g": GIB, "t": 1 << 40}
-_SIZE = re.compile(r"(\d{1,15})([bkmgt]?)b?", re.IGNORECASE)
 
 _DAVINCI = re.compile(r"/dev/davinci(\d{1,4})")
 
@@ -52,7 +51,9 @@ def image(context: Context) -> Iterator[Problem]:
             f"the image is of version {version[1]}, `vllm_ascend` says {topology.vllm_ascend}: ports and rules "
             "would be those of another version; change one of them"
         )
-        yield error("V11", message, path)
+        # Images that somebody builds have numbers of their own.
+        is_original = name.split("/")[-2:-1] == ["ascend"]
+        yield (error if is_original else warning)("V11", message, path)
     cann = cann_of(context.release)
     if platform == "a5" and cann is not None and cann < A5_CANN:
         message = (
@@ -88,10 +89,10 @@ def network_and_memory(context: Context) -> Iterator[Problem]:
     if runtime.shm_size is not None:
         sizes.append((("runtime", "shm_size"), runtime.shm_size))
     for where, text in sizes:
-        size = _SIZE.fullmatch(text)
+        size = bytes_of(text)
         if size is None:
             yield error("R66", f"`{text}` is no size of /dev/shm; write 1g or more", where)
-        elif int(size[1]) * _UNITS[size[2].lower()] < GIB:
+        elif size < GIB:
             message = f"{text} of /dev/shm is too small for vLLM's message queues; write 1g or more"
             yield error("R66", message, where)
 

@@ -257,8 +257,10 @@ _RULES = (
         "K27",
         "On A5 the connector is told where the server's links are described",
         "It cannot set up a link: transfers fail.",
-        "Write ascend_local_comm_res_path under `kv: {extra: ...}`, and mount that folder.",
+        "Write ascend_local_comm_res_path under `kv: {extra: ...}`, and mount that folder; or accept it where "
+        "ranks get a description of their links from their login environment.",
         "vllm-ascend, installation and tutorials for the 950 series",
+        (WARNING,),
     ),
     Explanation(
         "K30",

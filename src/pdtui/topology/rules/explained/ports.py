@@ -42,7 +42,7 @@ RULES: Mapping[str, Explanation] = table(
             "Nothing, as long as all nodes run this version; else kv_port 28000 and up with 8 NPUs, 36000 "
             "with 16.",
             "vLLM-Ascend's PD guide, table of ports",
-            (Severity.WARNING,),
+            (Severity.INFO,),
         ),
         Explanation(
             "R16",
