@@ -219,6 +219,7 @@ def test_large_ep_with_the_guides_kv_port_is_refused() -> None:
 def test_samples_have_no_errors_and_only_the_known_warning() -> None:
     names = sorted(path.name for path in asset_dir("sample_configs").glob("*.yaml"))
     assert names == [
+        "a2-1p1d-kv-pool.yaml",
         "a2-1p1d.yaml",
         "a2-2p1d.yaml",
         "cpu-1p1d.yaml",
