@@ -90,7 +90,7 @@ def test_what_is_rendered_comes_back(edits: tuple[tuple[str, str], ...]) -> None
     same_plan(before, after)
     assert "lookup_rpc_port" not in draft.text
     assert "PYTHONHASHSEED" not in draft.text
-    assert "dp_size: 2, tp_size" not in draft.text
+    assert "{dp_size: 2, tp_size" not in draft.text
 
 
 def test_instances_of_a_group_get_lookup_ports_of_their_own() -> None:
