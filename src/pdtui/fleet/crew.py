@@ -87,14 +87,19 @@ class Crew:
             async with node, self._all:
                 yield
 
-    async def journal_on_nodes(self, nodes: Sequence[str], *entries: Mapping[str, object]) -> None:
-        """Write entries to the journals of the nodes that can be reached."""
-        await asyncio.gather(*(self._journal_on(node, entries) for node in nodes))
+    async def journal_on_nodes(
+        self, nodes: Sequence[str], *entries: Mapping[str, object], hosts: bool = False
+    ) -> None:
+        """Write entries to the journals of the nodes that can be reached.
 
-    async def _journal_on(self, node: str, entries: Sequence[Mapping[str, object]]) -> None:
+        `hosts`: they are about containers, which may be gone or frozen: the agent on the host is asked first.
+        """
+        await asyncio.gather(*(self._journal_on(node, entries, hosts=hosts) for node in nodes))
+
+    async def _journal_on(self, node: str, entries: Sequence[Mapping[str, object]], *, hosts: bool) -> None:
         link, why = self.links[node], ""
-        # The host's stands in while there is no container: what was done to that is noted there.
-        for agent in dict.fromkeys((link.rank_agent, link.host_agent)):
+        agents = (link.host_agent, link.rank_agent) if hosts else (link.rank_agent, link.host_agent)
+        for agent in dict.fromkeys(agents):
             if agent is None:
                 continue
             try:

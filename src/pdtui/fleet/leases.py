@@ -130,8 +130,10 @@ class LeaseDesk:
         ttl: float,
         with_hosts: bool = False,
     ) -> None:
-        """`with_hosts`: where no agent is beside the ranks, as without their container, the host's is asked."""
+        """`with_hosts`: where no agent beside the ranks answers, as without a container, the host's is asked."""
         self._links = links
+        self._silent: dict[str, NodeAgent] = {}
+        """Agents in containers that gave no answer: those may be frozen."""
         self._with_hosts = with_hosts
         self._cluster = cluster
         self._clock = clock
@@ -157,7 +159,14 @@ class LeaseDesk:
 
     def _agent(self, node: str) -> NodeAgent | None:
         link = self._links[node]
-        return link.rank_agent or (link.host_agent if self._with_hosts else None)
+        inside = link.rank_agent
+        if self._with_hosts and (inside is None or self._silent.get(node) is inside):
+            return link.host_agent
+        return inside
+
+    def _gave_no_answer(self, node: str, agent: NodeAgent) -> None:
+        if self._with_hosts and agent is self._links[node].rank_agent:
+            self._silent[node] = agent
 
     async def pause(self) -> None:
         """Wait until leases should be renewed."""
@@ -181,7 +190,10 @@ class LeaseDesk:
         try:
             async with self._clock.timeout(LEASE_TIMEOUT):
                 return await agent.leases(self._cluster)
-        except (RemoteError, TimeoutError):
+        except TimeoutError:
+            self._gave_no_answer(node, agent)
+            return ()
+        except RemoteError:
             return ()
 
     async def take(
@@ -253,6 +265,7 @@ class LeaseDesk:
             async with self._clock.timeout(LEASE_TIMEOUT):
                 return await agent.take_lease(self._cluster, claim, ttl=self._ttl, breaks=breaks, reason=reason)
         except TimeoutError:
+            self._gave_no_answer(node, agent)
             return f"no answer within {LEASE_TIMEOUT:.0f} s"
         except RemoteError as error:
             return error.message

@@ -326,7 +326,8 @@ class Supervisor:
         )
         # Beside the work: a node that hangs must not hold up the others.
         loop = asyncio.get_running_loop()
-        noting = loop.create_task(crew.journal_on_nodes(nodes, *entries))
+        of_nodes = operation.status.of_nodes
+        noting = loop.create_task(crew.journal_on_nodes(nodes, *entries, hosts=of_nodes))
         keeping = loop.create_task(self._keep(operation, hold))
         try:
             await work()
@@ -352,7 +353,7 @@ class Supervisor:
                 result=result,
             )
             # After a cancellation too: others must not wait for a lease that nobody needs.
-            await asyncio.gather(hold.release(), crew.journal_on_nodes(nodes, entry))
+            await asyncio.gather(hold.release(), crew.journal_on_nodes(nodes, entry, hosts=of_nodes))
 
     def _cut_short(self, operation: Operation) -> None:
         left = operation.cut_short()
