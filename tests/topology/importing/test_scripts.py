@@ -286,3 +286,21 @@ def test_what_is_wrong_in_scripts_is_told_by_rule(files: dict[str, str], rule: s
 
 def test_sound_scripts_have_no_such_findings() -> None:
     assert not [note for note in imported(FILES).notes if note.rule]
+
+
+@pytest.mark.parametrize("delimiter", ["'EOF'", "EOF"])
+def test_a_template_that_a_script_writes_is_read(delimiter: str) -> None:
+    body = FILES["p.sh"] if delimiter != "EOF" else FILES["p.sh"].replace("$", "\\$").replace("\\\n", "\\\\\n")
+    text = f"cat > /x/run_dp_template.sh <<{delimiter}\n{body}EOF\ncd /x\n{FILES['launch.sh'].splitlines()[1]}\n"
+    group = topology_of(imported({"all.sh": text})).groups["prefill"]
+    assert (group.dp_size, group.tp_size, group.kv_port) == (2, 8, 14000)
+
+
+def test_a_condition_that_only_the_machine_knows_is_read_as_if_it_held_and_named() -> None:
+    text = (
+        f"if [ -d /data ]; then\n  vllm serve /m --port 1 --kv-transfer-config '{config('producer', 14000)}'\nfi\n"
+    )
+    draft = imported({"192.0.0.1=a.sh": text})
+    assert topology_of(draft).groups["prefill"].api_port == 1
+    [note] = [note for note in draft.notes if "as if it held" in note.message]
+    assert places(note) == ["a.sh:1"]

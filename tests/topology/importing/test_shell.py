@@ -10,11 +10,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pdtui.topology.importing.evaluate import Evaluator, Ran, State
+from pdtui.topology.importing.evaluate import Evaluator, Ran
 from pdtui.topology.importing.observed import Origin, Said
 from pdtui.topology.importing.report import Kind
 from pdtui.topology.importing.scripts import Source, read
 from pdtui.topology.importing.shell import Script
+from pdtui.topology.importing.values import State
 
 TEXT = st.text(st.characters(codec="utf-8", exclude_characters="\x00\r"), max_size=20)
 NAME = st.from_regex(r"[A-Z][A-Z0-9_]{0,8}", fullmatch=True)

@@ -13,7 +13,7 @@ from pdtui.topology.importing import lint, tolerant
 from pdtui.topology.importing.commands import Understood, understand
 from pdtui.topology.importing.containers import container_command
 from pdtui.topology.importing.documents import Part, parts
-from pdtui.topology.importing.evaluate import Evaluator, Ran, State
+from pdtui.topology.importing.evaluate import Evaluator, Ran
 from pdtui.topology.importing.launches import Launch, launch, python_launch
 from pdtui.topology.importing.observed import (
     ContainerCommand,
@@ -32,6 +32,7 @@ from pdtui.topology.importing.report import Kind, Note, note
 from pdtui.topology.importing.shell import Script
 from pdtui.topology.importing.stores import connector_of
 from pdtui.topology.importing.targets import targets
+from pdtui.topology.importing.values import State
 
 LARGEST = 4 * 1024 * 1024
 """Bytes of a file; scripts are a thousandth of it."""
@@ -63,6 +64,13 @@ class _Piece:
     host: str
     whole: bool
     """A file of its own, not a part of a document."""
+    written: str = ""
+    """Name of the file, where another script writes it by a here-document."""
+
+    @property
+    def base(self) -> str:
+        """The name by which other scripts call it."""
+        return self.written or self.name.rsplit("/", 1)[-1]
 
 
 @dataclass
@@ -197,6 +205,8 @@ class _Reader:
             state = State(dict(self.common), dict.fromkeys(self.common))
             found, evaluator = self._run(piece, script, state)
             self.notes += evaluator.notes
+            for name, (text, line) in evaluator.files.items():
+                self.pieces.append(_Piece(piece.name, text, line, piece.host, True, name))
             if not self._sort(piece, found) and state.env():
                 self._outside(piece, state)
 
@@ -284,7 +294,7 @@ class _Reader:
         """Take a file that is sourced for one of `runtime.setup`, unless it is here or a login reads it anyway."""
         name = understood.name
         last = name.rsplit("/", 1)[-1]
-        if name.endswith("bashrc") or any(piece.name.rsplit("/", 1)[-1] == last for piece in self.pieces):
+        if name.endswith("bashrc") or any(piece.base == last for piece in self.pieces):
             return
         if not name.endswith("set_env.sh") and not name.startswith(("/", "~/")):
             self._unread(f"{name} is sourced here; give that file too", ran.origin)
@@ -317,7 +327,7 @@ class _Reader:
         name = understood.name.rsplit("/", 1)[-1]
         if any(word.unknown for word in understood.words):
             return False
-        known = any(piece.name.rsplit("/", 1)[-1] == name for piece in self.pieces)
+        known = any(piece.base == name for piece in self.pieces)
         if not known and (not understood.words or _SERVES.search(name) is None):
             return False
         self.launches.append(Launch(host, name, (understood.words,), ran.origin, env=dict(env)))
@@ -377,9 +387,9 @@ class _Reader:
 
     def _chosen(self, started: Launch, number: int) -> list[_Template]:
         """Return the templates that a launch line starts: one for each flow."""
-        named = [t for t in self.templates if t.piece.name.rsplit("/", 1)[-1] == started.template]
+        named = [t for t in self.templates if t.piece.base == started.template]
         if not named and started.template:
-            extra = [piece for piece in self.pieces if piece.name.rsplit("/", 1)[-1] == started.template]
+            extra = [piece for piece in self.pieces if piece.base == started.template]
             if extra and not started.old:
                 self._only_called(extra[0])
                 return [_Template(extra[0], started.host, "")]
