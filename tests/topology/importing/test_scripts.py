@@ -304,3 +304,29 @@ def test_a_condition_that_only_the_machine_knows_is_read_as_if_it_held_and_named
     assert topology_of(draft).groups["prefill"].api_port == 1
     [note] = [note for note in draft.notes if "as if it held" in note.message]
     assert places(note) == ["a.sh:1"]
+
+
+def test_hosts_by_name_are_matched_with_the_addresses_that_others_call_them_by() -> None:
+    unknown = {name: text.replace("HCCL_IF_IP=192", "HCCL_IF_IP=$(hostname -I)#") for name, text in FILES.items()}
+    lines = FILES["launch.sh"].split("\n")
+    draft = imported(
+        {
+            "atlas1=p.sh": unknown["p.sh"],
+            "atlas1=l1.sh": lines[1],
+            "atlas2=d1.sh": unknown["d1.sh"],
+            "atlas2=l2.sh": lines[3],
+            "atlas3=d2.sh": unknown["d2.sh"],
+            "atlas3=l3.sh": lines[5],
+            "proxy.sh": FILES["proxy.sh"],
+        }
+    )
+    topology = topology_of(draft)
+    assert {name: node.address for name, node in topology.nodes.items()} == {
+        "atlas1": "192.0.0.1",
+        "atlas2": "192.0.0.2",
+        "atlas3": "192.0.0.3",
+    }
+    assert topology.groups["decode"].ranks_per_node == {"atlas2": 16, "atlas3": 8}
+    assert topology.proxy is not None
+    assert topology.proxy.node == "atlas1"
+    assert not about(draft, Kind.CONTRADICTION)

@@ -14,6 +14,7 @@ from pdtui.topology.importing.observed import Observed, Wanted
 from pdtui.topology.importing.origins import origins
 from pdtui.topology.importing.places import (
     UNKNOWN_ADDRESS,
+    addresses,
     drop_own_address,
     places,
     replicate,
@@ -79,12 +80,14 @@ def _sort(work: Work) -> None:
         work.notes += notes
     work.notes += settle(work.ranks, work.proxies)
     work.notes += roles_from(work.ranks, work.proxies)
-    work.notes += replicate(work.ranks, work.proxies)
+    work.addresses, notes = addresses(work.ranks, work.seen.hosts, work.proxies)
+    work.notes += notes
+    work.notes += replicate(work.ranks, work.proxies, work.addresses)
 
 
 def _place(work: Work) -> None:
     extra = [name for proxy in work.proxies[:1] if (name := proxy_part.proxy_host(work, proxy))]
-    work.places, notes = places(work.ranks, work.seen.hosts, extra)
+    work.places, notes = places(work.ranks, work.seen.hosts, extra, work.addresses)
     work.notes += notes
     drop_own_address(work.ranks, work.places)
     for name, place in work.places.items():

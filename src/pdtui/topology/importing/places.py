@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import ipaddress
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from pdtui.topology.findings import Severity
-from pdtui.topology.importing.observed import Host, Origin, ProxyCommand
+from pdtui.topology.importing.observed import Backend, Host, Origin, ProxyCommand
 from pdtui.topology.importing.ranks import ADDRESS_VARIABLES, PLACEHOLDER, Rank
 from pdtui.topology.importing.report import Kind, Note, note
 from pdtui.topology.model import Role
@@ -105,15 +105,53 @@ def roles_from(ranks: Sequence[Rank], proxies: Sequence[ProxyCommand]) -> list[N
     return notes
 
 
-def replicate(ranks: list[Rank], proxies: Sequence[ProxyCommand]) -> list[Note]:
-    """Run scripts that name no machine on the other hosts that the proxy lists with the same ports."""
+def addresses(
+    ranks: Sequence[Rank], hosts: Sequence[Host], proxies: Sequence[ProxyCommand]
+) -> tuple[dict[str, str], list[Note]]:
+    """Return the address of each host that ranks name: its own, else the proxy's only entry with its ports."""
+    known = {host.name: host for host in hosts}
+    names = dict.fromkeys(rank.host for rank in ranks)
+    found = {
+        name: _address(name, known.get(name), [rank for rank in ranks if rank.host == name]) for name in names
+    }
+    notes: list[Note] = []
+    for name in names:
+        if not name or found[name] != UNKNOWN_ADDRESS or name == UNKNOWN_ADDRESS:
+            continue
+        mine = [rank for rank in ranks if rank.host == name]
+        options = [backend for backend in _with_ports(mine, proxies) if backend.host not in found.values()]
+        if len({backend.host for backend in options}) == 1:
+            found[name] = options[0].host
+            message = (
+                f"{name} was taken for {options[0].host}: the proxy lists its ports there, and on no other host"
+            )
+            notes.append(note(Kind.ASSUMPTION, message, mine[0].origin, options[0].origin))
+    return found, notes
+
+
+def _with_ports(ranks: Sequence[Rank], proxies: Sequence[ProxyCommand]) -> Iterator[Backend]:
+    """Yield an entry of each host that the proxy lists with exactly the ports of some ranks."""
+    for proxy in proxies[:1]:
+        for role, backends in ((Role.PREFILL, proxy.prefill), (Role.DECODE, proxy.decode)):
+            ports = sorted(rank.api_port for rank in ranks if rank.role is role)
+            for host in dict.fromkeys(backend.host for backend in backends):
+                listed = [backend for backend in backends if backend.host == host]
+                if ports and is_ip(host) and sorted(backend.port for backend in listed) == ports:
+                    yield listed[0]
+
+
+def replicate(ranks: list[Rank], proxies: Sequence[ProxyCommand], known: Mapping[str, str]) -> list[Note]:
+    """Run scripts that name no machine on the other hosts that the proxy lists with the same ports.
+
+    `known`: addresses of the hosts that ranks name.
+    """
     notes: list[Note] = []
     for proxy in proxies[:1]:
         for role, backends in ((Role.PREFILL, proxy.prefill), (Role.DECODE, proxy.decode)):
             listed: dict[str, list[int]] = {}
             for backend in backends:
                 listed.setdefault(backend.host, []).append(backend.port)
-            present = {rank.host for rank in ranks if rank.role is role}
+            present = {name for rank in ranks if rank.role is role for name in (rank.host, known.get(rank.host))}
             missing = [host for host in listed if host not in present]
             donors = [rank for rank in ranks if rank.role is role and rank.is_for_anyone]
             hosts = dict.fromkeys(rank.host for rank in donors)
@@ -150,7 +188,7 @@ def _copy(
 
 
 def places(
-    ranks: Sequence[Rank], hosts: Sequence[Host], extra: Sequence[str]
+    ranks: Sequence[Rank], hosts: Sequence[Host], extra: Sequence[str], addresses_: Mapping[str, str]
 ) -> tuple[dict[str, Place], list[Note]]:
     """Return nodes by the host that ranks name; `extra` are hosts that serve no rank, the proxy's."""
     known = {host.name: host for host in hosts}
@@ -163,7 +201,7 @@ def places(
     for name in names:
         mine = [rank for rank in ranks if rank.host == name]
         host = known.get(name)
-        address = _address(name, host, mine)
+        address = addresses_.get(name) or _address(name, host, mine)
         nic = _nic(name, host, mine, notes)
         origin = mine[0].origin if mine else None
         found[name] = Place(

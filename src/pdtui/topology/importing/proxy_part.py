@@ -17,9 +17,11 @@ from pdtui.topology.model import Role
 
 def proxy_host(work: Work, proxy: ProxyCommand) -> str:
     """Return the host of a proxy: where it listens, else where the prefill ranks are."""
+    by_address = {address: name for name, address in work.addresses.items()}
     if proxy.host:
-        return proxy.host
+        return by_address.get(proxy.host, proxy.host)
     listen = proxy.listen.text if proxy.listen is not None else ""
+    listen = by_address.get(listen, listen)
     known = {rank.host for rank in work.ranks}
     if listen in known or (is_ip(listen) and listen not in {"0.0.0.0", "127.0.0.1", "::"}):  # noqa: S104 - read
         return listen
@@ -28,6 +30,7 @@ def proxy_host(work: Work, proxy: ProxyCommand) -> str:
 
 
 def proxy(work: Work) -> dict[str, Any]:
+    """Return the file's `proxy`, empty without one; what its lists say otherwise than the ranks is told."""
     if not work.proxies:
         return {}
     proxy, *others = work.proxies
@@ -37,7 +40,7 @@ def proxy(work: Work) -> dict[str, Any]:
     work.notes += compared.proxy_lists(proxy, [rank for group in work.groups for rank in group.ranks], work.places)
     host = proxy_host(work, proxy)
     listen = proxy.listen.text if proxy.listen is not None else "localhost"
-    if not proxy.host and listen not in work.places:
+    if not proxy.host and not any(listen in (place.address, place.host) for place in work.places.values()):
         message = f"the proxy was put on {host or 'the first node'}: it listens on {listen}, which names no node"
         work.notes.append(note(Kind.ASSUMPTION, message, proxy.origin, path="proxy.node"))
     served = [rank.served for rank in work.ranks if rank.served is not None]

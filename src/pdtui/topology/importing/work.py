@@ -24,6 +24,8 @@ class Work:
     ranks: list[Rank] = field(default_factory=list)
     places: dict[str, Place] = field(default_factory=dict)
     """By the host that ranks name."""
+    addresses: dict[str, str] = field(default_factory=dict)
+    """Host that ranks name -> its address in the cluster."""
     groups: list[Formed] = field(default_factory=list)
     kind: str = "moe"
     platform: str = ""
