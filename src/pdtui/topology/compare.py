@@ -16,6 +16,7 @@ from pdtui.topology.model import Group, Topology
 from pdtui.topology.plan import RankPlan
 from pdtui.topology.redact import HIDDEN, is_secret, redacted
 from pdtui.topology.reference import refers
+from pdtui.topology.vllm_flags import long_name
 
 ChangeKind = Literal["place", "flag", "env", "setting", "port"]
 
@@ -23,18 +24,6 @@ COMMAND = "command"
 """Name of what stands before the flags: the program and the model."""
 
 _SHORT = 60
-
-_ALIASES = {
-    "-tp": "--tensor-parallel-size",
-    "-pp": "--pipeline-parallel-size",
-    "-dp": "--data-parallel-size",
-    "-dpn": "--data-parallel-rank",
-    "-dpl": "--data-parallel-size-local",
-    "-dpa": "--data-parallel-address",
-    "-dpp": "--data-parallel-rpc-port",
-    "-q": "--quantization",
-}
-"""Short forms of `vllm serve` (`vllm/engine/arg_utils.py`)."""
 
 NODE_BOUND = frozenset(
     {
@@ -177,19 +166,13 @@ def flags_of(argv: Sequence[str]) -> Mapping[str, str]:
     flags: dict[str, str] = {}
     name = COMMAND
     for word in argv:
-        if word.startswith("--") or word in _ALIASES:
-            name, equals, value = word.partition("=")
-            name = _ALIASES.get(name, _dashed(name))
+        if word.startswith("--") or long_name(word):
+            _, equals, value = word.partition("=")
+            name = f"--{long_name(word)}"
             flags[name] = value if equals else ""
         else:
             flags[name] = f"{flags[name]} {word}" if flags.get(name) else word
     return flags
-
-
-def _dashed(name: str) -> str:
-    """Return a flag with dashes; the keys behind a dot are JSON's and stay as they are."""
-    flag, dot, keys = name.partition(".")
-    return f"{flag.replace('_', '-')}{dot}{keys}"
 
 
 class _Absent:

@@ -97,6 +97,45 @@ OLDER = frozenset(_OLDER.split())
 
 KNOWN = CURRENT | OLDER
 
+SHORT: Mapping[str, str] = {
+    "-tp": "tensor-parallel-size",
+    "-pp": "pipeline-parallel-size",
+    "-dcp": "decode-context-parallel-size",
+    "-pcp": "prefill-context-parallel-size",
+    "-dp": "data-parallel-size",
+    "-dpn": "data-parallel-rank",
+    "-dpr": "data-parallel-start-rank",
+    "-dpl": "data-parallel-size-local",
+    "-dpa": "data-parallel-address",
+    "-dpp": "data-parallel-rpc-port",
+    "-dpb": "data-parallel-backend",
+    "-dph": "data-parallel-hybrid-lb",
+    "-dpe": "data-parallel-external-lb",
+    "-dpm": "data-parallel-multi-port-external-lb",
+    "-ep": "enable-expert-parallel",
+    "-asc": "api-server-count",
+    "-n": "nnodes",
+    "-r": "node-rank",
+    "-q": "quantization",
+    "-sc": "speculative-config",
+    "-dc": "diffusion-config",
+    "-cc": "compilation-config",
+    "-ac": "attention-config",
+}
+"""Short forms (vllm/engine/arg_utils.py, entrypoints/launchers/cli_args.py)."""
+
+
+def long_name(word: str) -> str:
+    """Return the flag of a word such as `--max_num_seqs=8` or `-tp` by its long name, without dashes before it.
+
+    Empty for a word that is no flag. As in vLLM underscores are dashes up to the first dot; behind it stand keys
+    of a JSON value.
+    """
+    flag, dot, keys = word.partition("=")[0].partition(".")
+    name = flag[2:].replace("_", "-") if flag.startswith("--") else SHORT.get(flag, "")
+    return f"{name}{dot}{keys}" if name else ""
+
+
 BREAKING: Mapping[str, str] = {
     "headless": "a rank without an API server can neither be checked nor asked",
     "uds": "neither proxy nor checks reach a rank on a socket file",

@@ -330,3 +330,27 @@ def test_hosts_by_name_are_matched_with_the_addresses_that_others_call_them_by()
     assert topology.proxy is not None
     assert topology.proxy.node == "atlas1"
     assert not about(draft, Kind.CONTRADICTION)
+
+
+def test_short_flags_are_read_by_their_long_names_and_strange_ones_named() -> None:
+    transfer = config("producer", 14000)
+    script = (
+        "export HCCL_IF_IP=192.0.0.1 GLOO_SOCKET_IFNAME=eth0\n"
+        f"vllm serve /models/m -tp 8 -ep -q=ascend --port 7100 --served-model-name m -cc.cudagraph_mode FULL -O3 "
+        f"--max-num-seqs 4 --kv-transfer-config '{transfer}'\n"
+    )
+    made = imported({"p.sh": script})
+    text = made.text
+    assert "tp_size: 8" in text
+    assert "enable-expert-parallel: true" in text
+    assert "quantization: ascend" in text
+    assert "max-num-seqs: 4" in text
+    assert "compilation-config.cudagraph_mode: FULL" in text
+    assert [one.message for one in made.notes if one.kind is Kind.UNREAD] == [
+        "-O3 was left out: its long form is not known here; write that"
+    ]
+
+
+def test_keys_behind_a_dot_keep_their_underscores() -> None:
+    script = "vllm serve /models/m --port 7100 --compilation_config.cudagraph_mode FULL\n"
+    assert "compilation-config.cudagraph_mode: FULL" in imported({"p.sh": script}).text

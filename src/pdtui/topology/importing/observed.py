@@ -5,9 +5,12 @@ Readers of scripts and of processes make these records; `assemble` makes a topol
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
+
+from pdtui.topology.vllm_flags import long_name
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -64,9 +67,10 @@ class ServeCommand:
     model: Said | None
     """Path or id of the model; None when the command names none."""
     flags: Mapping[str, Said]
-    """Name without dashes, in the order of the command: `tensor-parallel-size`, `no-enable-prefix-caching`.
+    """Long name without dashes, in the order of the command: `tensor-parallel-size`, `no-enable-prefix-caching`.
 
-    Underscores are dashes, as vLLM reads them; of a flag that is given twice the last counts, as in vLLM.
+    Underscores are dashes, as vLLM reads them; of a flag that is given twice the last counts, as in vLLM. A short
+    form that is not known stands as it is written: `-x`.
     """
     env: Mapping[str, Said]
     """Variables that were set for it; of a running process, those that a topology says anything about."""
@@ -213,20 +217,25 @@ def serve_command(
     while at < len(words):
         word = words[at]
         at += 1
-        if not word.text.startswith("--") or word.text == "--":
+        if not _is_flag(word):
             model = word if model is None and word.text.strip() else model
             continue
-        name, equals, text = word.text[2:].partition("=")
-        name = name.replace("_", "-")
+        name, equals, text = word.text.partition("=")
+        name = long_name(word.text) or name
         values: list[Said] = [Said(text, word.origin, word.unknown)] if equals else []
         plain = name.removeprefix("no-") in BOOLEAN_FLAGS
-        while not equals and not plain and at < len(words) and not words[at].text.startswith("--"):
+        while not equals and not plain and at < len(words) and not _is_flag(words[at]):
             values.append(words[at])
             at += 1
         flags.pop(name, None)
         flags[name] = _joined(values, word.origin)
     given = flags.pop("model", None)
     return ServeCommand(host, model or given, flags, dict(env), origin, container)
+
+
+def _is_flag(word: Said) -> bool:
+    """Whether a word is a flag, and no value: of those some are numbers below zero."""
+    return (word.text.startswith("--") and word.text != "--") or re.match(r"-[A-Za-z]", word.text) is not None
 
 
 def _joined(values: Sequence[Said], origin: Origin) -> Said:

@@ -31,15 +31,6 @@ _DERIVED_FLAGS = frozenset(
         *("data-parallel-size-local", "data-parallel-start-rank", "data-parallel-external-lb"),
     }
 )
-_SHORT = {
-    "dp": "data-parallel-size",
-    "dpn": "data-parallel-rank",
-    "dpa": "data-parallel-address",
-    "dpp": "data-parallel-rpc-port",
-    "dpl": "data-parallel-size-local",
-    "tp": "tensor-parallel-size",
-    "pp": "pipeline-parallel-size",
-}
 _OLD_VARIABLES = {
     "VLLM_DP_SIZE": "data-parallel-size",
     "VLLM_DP_RANK": "data-parallel-rank",
@@ -133,8 +124,11 @@ def is_placeholder(text: str) -> bool:
 
 def sort(command: ServeCommand) -> tuple[Rank, list[Note]]:
     """Return a command as a rank, and what is to be said about it."""
-    flags = {_SHORT.get(name.lstrip("-"), name): said for name, said in command.flags.items()}
+    strange = {name: said for name, said in command.flags.items() if name.startswith("-")}
+    flags = {name: said for name, said in command.flags.items() if name not in strange}
     sorter = _Sorter(replace(command, flags=flags))
+    for name, said in strange.items():
+        sorter.add(Kind.UNREAD, f"{name} was left out: its long form is not known here; write that", said.origin)
     sorter.old_variables()
     sorter.parallel()
     sorter.transfer()
