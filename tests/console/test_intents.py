@@ -1,13 +1,15 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
 
 import pytest
 
 from pdtui.console.screens.dialog import QuitScreen
 from pdtui.errors import ActionRefused
-from pdtui.fleet.intents import Blocker, RestartRanks, StartRanks, StopRanks
-from pdtui.fleet.snapshot import RankState
+from pdtui.fleet.intents import Blocker, ChangeContainers, RestartRanks, StartRanks, StopRanks
+from pdtui.fleet.snapshot import OperationStatus, OperationStep, RankState
+from pdtui.topology.model import Runtime
 from tests.console.driving import console
 from tests.support.fake_fleet import (
     FakeFleet,
@@ -374,3 +376,66 @@ async def test_a_dialog_fits_into_eighty_by_twenty_four() -> None:
         assert " type the name   tab chooses   enter does it   esc cancels   up, down scroll" in text
         await screen.press("pagedown")
         assert "kill -TERM 4010" in screen.text
+
+
+def contained() -> FakeFleet:
+    """Return a fleet whose ranks run in containers."""
+    topology = replace(make_topology(), runtime=Runtime("vllm-ascend", image="vllm-ascend:1"))
+    plan = make_plan(topology)
+    return FakeFleet(topology, plan, healthy(topology, plan))
+
+
+async def test_containers_of_the_node_under_the_cursor_and_of_marked_ranks() -> None:
+    async with console(contained()) as screen:
+        await screen.press("U")
+        assert "─ container up on node3 ─" in screen.text
+        assert "node3: make and start it from vllm-ascend" in screen.text
+        assert "▸[ Cancel ]" in screen.text
+        await screen.press("c")
+        assert "docker run -d --name vllm-ascend" in screen.text
+        await screen.press("right", "enter")
+        assert screen.fleet.submitted == [ChangeContainers("container up", ("node3",))]
+        await screen.press("slash")
+        await screen.type("decode/")
+        await screen.press("enter", "space", "M", "D")
+        assert "─ container down on " in screen.text
+        await screen.press("escape")
+
+
+async def test_a_container_with_ranks_in_it_ends_for_a_reason_only() -> None:
+    fleet = contained()
+    fleet.container_blockers = (Blocker("ranks:node3", "decode/0-15 live in a container", "pdtui stop"),)
+    async with console(fleet) as screen:
+        await screen.press("C")
+        assert "decode/0-15 live in a container" in screen.text
+        await screen.press("right", "enter")
+        assert fleet.submitted == []
+        await screen.press("escape", "C", "o")
+        await screen.type("new image")
+        await screen.press("enter")
+        (intent,) = fleet.submitted
+        assert isinstance(intent, ChangeContainers)
+        assert (intent.verb, intent.override, intent.reason) == (
+            "container recreate",
+            ("ranks:node1",),
+            "new image",
+        )
+
+
+async def test_no_container_no_action() -> None:
+    async with console(FakeFleet.healthy()) as screen:
+        await screen.press("D")
+        assert "ranks run on the hosts themselves" in screen.text
+        assert screen.fleet.submitted == []
+
+
+async def test_an_operation_on_containers_counts_nodes() -> None:
+    fleet = contained()
+    nodes = ("node1", "node2", "node3")
+    steps = (OperationStep("node1", "done", "made and started"), OperationStep("node2", "running", "stops"))
+    operation = OperationStatus("op-1", "container recreate", nodes, "ops@desk", 0.0, "running", steps)
+    async with console(fleet) as screen:
+        fleet.publish(replace(fleet.snapshot, operations=(operation,)))
+        await eventually(lambda: "container recreate 3 nodes" in screen.text)
+        await screen.press("P")
+        assert "node1  made and started" in screen.text

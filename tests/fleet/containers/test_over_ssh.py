@@ -260,9 +260,22 @@ def test_what_the_file_cannot_say_is_told_before_a_node_is_asked(tmp_path: Path,
     assert words in done.stderr
 
 
-async def test_without_namespaces_a_container_is_a_folder(plain: Simulation, tmp_path: Path) -> None:
+async def test_without_namespaces_a_container_is_a_folder(
+    plain: Simulation, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     async with fleet_of(plain, tmp_path) as fleet:
         assert await fleet.settled(30)
+        # An engine that hangs holds up no other node.
+        monkeypatch.setattr("pdtui.fleet.containers.engine.ASK", 3.0)
+        await plain.fault("engine-hang node1")
+        operation = await fleet.submit(UP)
+        await eventually(
+            lambda: said(fleet.store.operations[operation])["node2"].startswith("failed: vllm-ascend")
+        )
+        assert said(fleet.store.operations[operation])["node1"] == "waiting: "
+        assert "docker does not answer within 3 s" in said(await fleet.wait(operation))["node1"]
+        await plain.fault("engine-hang node1 off")
+        monkeypatch.undo()
         only = replace(RECREATE, nodes=("node2",), reason="not ours")
         only = replace(only, override=tuple(one.id for one in (await fleet.preview(only)).blockers))
         assert said(await done(fleet, only)) == {"node2": "done: made anew and started"}

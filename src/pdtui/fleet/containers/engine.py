@@ -113,7 +113,9 @@ class Engine:
         image_id = read_image(image).value
         has_image = True if image_id else None if image.timed_out or image.status in (None, 127) else False
         if described.timed_out:
-            return Found(trouble=Trouble(f"{self.place.tool} does not answer within {ASK:.0f} s"))
+            place = self.place
+            words = f"{place.tool} does not answer within {ASK:.0f} s"
+            return Found(trouble=Trouble(words, f"see why, on the node: systemctl status {place.service}"))
         found = read_container(described).value
         if found is not None:
             different = differences(self.wanted, found, image_id or "")
