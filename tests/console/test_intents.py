@@ -417,7 +417,7 @@ async def test_a_container_with_ranks_in_it_ends_for_a_reason_only() -> None:
         assert isinstance(intent, ChangeContainers)
         assert (intent.verb, intent.override, intent.reason) == (
             "container recreate",
-            ("ranks:node1",),
+            ("ranks:node3",),
             "new image",
         )
 
