@@ -167,3 +167,31 @@ def test_a_damaged_manifest_and_a_folder_in_the_way_are_said(folder: Path) -> No
     (folder / "out/README.md").mkdir()
     done = pdtui("render", "good.yaml", "-o", "out", "--force", cwd=folder)
     assert (done.returncode, "README.md cannot be written" in done.stderr) == (2, True)
+
+
+def test_what_is_no_file_in_the_way_is_said_and_not_waited_for(folder: Path) -> None:
+    pdtui("render", "good.yaml", "-o", "out", cwd=folder)
+    for name in ("README.md", ".pdtui-render.json"):
+        kept = (folder / "out" / name).read_bytes()
+        (folder / "out" / name).unlink()
+        os.mkfifo(folder / "out" / name)
+        done = pdtui("render", "good.yaml", "-o", "out", "--force", cwd=folder)
+        assert (done.returncode, f"{name} " in done.stderr, "move it away" in done.stderr) == (2, True, True)
+        (folder / "out" / name).unlink()
+        (folder / "out" / name).write_bytes(kept)
+    (folder / "round").symlink_to(folder / "round")
+    done = pdtui("render", "good.yaml", "-o", "round", cwd=folder)
+    assert (done.returncode, "Traceback" in done.stderr) == (2, False)
+
+
+@pytest.mark.parametrize(
+    "manifest", ["[" * 100_000, '{"files": 3}', "\x00", '{"files": {"a\\u0000": "0", "n1": "0"}}']
+)
+def test_a_manifest_of_any_kind_harms_nothing(folder: Path, manifest: str) -> None:
+    pdtui("render", "good.yaml", "-o", "out", cwd=folder)
+    before = {name: data for name, data in tree(folder / "out").items() if name != ".pdtui-render.json"}
+    (folder / "out/.pdtui-render.json").write_text(manifest)
+    done = pdtui("render", "good.yaml", "-o", "out", cwd=folder)
+    assert (done.returncode in {0, 2}, "Traceback" in done.stderr) == (True, False)
+    assert pdtui("render", "good.yaml", "-o", "out", "--force", cwd=folder).returncode == 0
+    assert {name: data for name, data in tree(folder / "out").items() if name in before} == before

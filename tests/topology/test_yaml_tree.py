@@ -45,6 +45,9 @@ BROKEN = [
     (b"[" * 5000, 1, 1001, "nested too deeply"),
     (b"- " * 5000, 1, 129, f"more than {MAX_DEPTH} levels"),
     (b"x" * (5 << 20), 1, 1, "4 MiB"),
+    *((f"a: 1\nb{sign}2\nc: 3".encode(), 3, 1, f"U+{ord(sign):04X} on line 2") for sign in "\u00a0\u3000\uff1a"),
+    ("a: {b: 1\uff0cc: 2}".encode(), 1, 11, "only looks like a comma"),
+    *((f"a: x{sign}y".encode(), 1, 4, f"U+{ord(sign):04X}") for sign in "\u200b\u202e\u2060\u2066"),
 ]
 
 

@@ -38,7 +38,7 @@ def write_folder(folder: Path, files: Sequence[RenderedFile], *, force: bool) ->
     cannot be written.
     """
     try:
-        folder = folder.resolve()
+        folder = _resolved(folder)
         if folder.exists() and not folder.is_dir():
             raise FileError(f"{folder} is no folder", remedy="name another with -o")
         old = _manifest(folder, force=force)
@@ -55,15 +55,24 @@ def write_folder(folder: Path, files: Sequence[RenderedFile], *, force: bool) ->
     return Written(changed, removed, kept)
 
 
+def _resolved(folder: Path) -> Path:
+    try:
+        return folder.resolve()
+    except RuntimeError as error:  # Python before 3.13, of links that go round.
+        raise FileError(f"{folder} is a link that leads to itself", remedy="name another with -o") from error
+
+
 def _manifest(folder: Path, *, force: bool) -> Mapping[str, str] | None:
     """Return what an earlier rendering wrote, path -> SHA-256; None where there was none."""
+    if _is_no_file(folder / MANIFEST):
+        raise FileError(f"{folder / MANIFEST} is no file", remedy="move it away, or name another folder with -o")
     data = _read(folder / MANIFEST)
     if data is None:
         return None
     try:
         found = json.loads(data)["files"]
         return {path: str(digest) for path, digest in found.items() if _is_inside(path)}
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         if force:
             return {}
         raise FileError(
@@ -74,7 +83,7 @@ def _manifest(folder: Path, *, force: bool) -> Mapping[str, str] | None:
 
 def _is_inside(path: str) -> bool:
     parts = PurePosixPath(path).parts
-    return bool(parts) and parts[0] != "/" and ".." not in parts
+    return bool(parts) and parts[0] != "/" and ".." not in parts and "\0" not in path
 
 
 def _refuse_foreign(
@@ -97,15 +106,23 @@ def _refuse_foreign(
 
 
 def _is_foreign(path: Path, file: RenderedFile, digest: str | None) -> bool:
-    if path.is_dir() or (not path.exists() and any(parent.is_file() for parent in path.parents)):
-        raise FileError(f"{path} cannot be written: there is a folder, or a file where its folder has to be")
+    if _is_no_file(path) or (not path.exists() and any(parent.is_file() for parent in path.parents)):
+        raise FileError(
+            f"{path} cannot be written: there is something that is no file, or a file where its folder has to be",
+            remedy="move it away, or name another folder with -o",
+        )
     data = _read(path)
     return data is not None and data != file.text.encode("utf-8", "surrogateescape") and _digest(data) != digest
 
 
+def _is_no_file(path: Path) -> bool:
+    """Whether something else has the name: a folder, or a pipe, which nobody may ever write to."""
+    return path.exists() and not path.is_file()
+
+
 def _read(path: Path) -> bytes | None:
     try:
-        return path.read_bytes()
+        return None if _is_no_file(path) else path.read_bytes()
     except (FileNotFoundError, NotADirectoryError):
         return None
 

@@ -12,7 +12,7 @@ from pdtui.topology.build import build
 from pdtui.topology.findings import Finding, Problem, Severity
 from pdtui.topology.model import Topology
 from pdtui.topology.validate import validate
-from pdtui.topology.yaml_tree import Document, parse
+from pdtui.topology.yaml_tree import MAX_BYTES, Document, parse
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +34,10 @@ def load(path: Path | str) -> Loaded:
     """Read and check a file. Raises `FileError` only when the file cannot be read at all."""
     path = Path(path)
     try:
-        data = path.read_bytes()
+        with path.open("rb") as source:
+            data = source.read(
+                MAX_BYTES + 1
+            )  # A device has no end, and weights given by mistake have none either.
     except OSError as error:
         raise FileError(f"cannot read {path}: {error.strerror or error}") from error
     except ValueError as error:

@@ -24,8 +24,12 @@ _LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 _INT = re.compile(r"[-+]?(?:0|[1-9][0-9]{0,17})\Z")
 _FLOAT = re.compile(r"[-+]?(?:(?:0|[1-9][0-9]*)\.[0-9]*(?:[eE][-+]?[0-9]{1,3})?|[1-9][0-9]*[eE][-+]?[0-9]{1,3})\Z")
 _UNPRINTABLE = re.compile("[^\t\n\r\x20-\x7e\x85\xa0-\ud7ff\ue000-\ufefe\uff00-\ufffd\U00010000-\U0010ffff]")
-_CONTROL = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\ud800-\udfff]")
-"""What escapes in double quotes can bring into a value."""
+_CONTROL = re.compile(
+    "[\x00-\x08\x0b-\x1f\x7f-\x9f\u200b\u200e\u200f\u2028-\u202e\u2060\u2066-\u2069\ufeff\ud800-\udfff]"
+)
+"""What escapes in double quotes can bring into a value; and what nobody sees, but comes along from web pages."""
+_LOOKALIKE = re.compile("[\u00a0\u2002-\u200a\u202f\u3000\uff0c\uff1a]")
+"""What an input method or a web page puts in the place of a space, a comma or a colon."""
 
 _CAUSES = (
     ("cannot start any token", "this character cannot begin a value; put the value in quotes"),
@@ -199,7 +203,7 @@ def parse(data: bytes, file: str) -> tuple[Document, list[Problem]]:
 
 def _text(data: bytes) -> str:
     if len(data) > MAX_BYTES:
-        raise Broken(f"the file has {len(data) >> 20} MiB; a topology is never larger than 4 MiB", Mark(1, 1))
+        raise Broken(f"the file has more than {MAX_BYTES >> 20} MiB; a topology never has", Mark(1, 1))
     try:
         text = data.decode("utf-8-sig")
     except UnicodeDecodeError as error:
@@ -364,4 +368,10 @@ def _broken(error: yaml.MarkedYAMLError, text: str) -> Broken:
         cause = "a tab in the indentation; YAML takes spaces only"
     elif error.context_mark is not None and error.context_mark.line + 1 < mark.line:
         cause = f"{cause} (begun on line {error.context_mark.line + 1})"
+    begun = error.context_mark.line if error.context_mark is not None else mark.line - 1
+    for number, line in enumerate(lines[begun : mark.line], begun + 1):
+        if seen := _LOOKALIKE.search(line.partition(" #")[0]):
+            what = "colon" if seen[0] == "\uff1a" else "comma" if seen[0] == "\uff0c" else "space"
+            cause += f"; U+{ord(seen[0]):04X} on line {number} only looks like a {what}"
+            break
     return Broken(f"no valid YAML: {cause}", mark)
