@@ -11,7 +11,8 @@ from pdtui.assets import asset_dir
 from pdtui.topology.importing.assemble import assemble
 from pdtui.topology.importing.observed import Wanted
 from pdtui.topology.importing.report import Draft, Kind
-from pdtui.topology.importing.scripts import Source, read
+from pdtui.topology.importing.scripts import read
+from pdtui.topology.importing.sources import Source
 from pdtui.topology.load import load
 from pdtui.topology.model import Topology
 from pdtui.topology.plan import RankPlan

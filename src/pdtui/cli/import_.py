@@ -99,7 +99,8 @@ def command(
     if given:
         raise UsageError(f"{given[0]} goes with --from")
     from pdtui.topology.importing.assemble import assemble
-    from pdtui.topology.importing.scripts import Source, read
+    from pdtui.topology.importing.scripts import read
+    from pdtui.topology.importing.sources import Source
 
     if not scripts:
         raise UsageError("no script is named", remedy="pdtui import run_dp_template.sh launch.sh proxy.sh")

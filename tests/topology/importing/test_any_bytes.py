@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 
 from pdtui.topology.importing.assemble import assemble
 from pdtui.topology.importing.report import Draft, Kind
-from pdtui.topology.importing.scripts import LARGEST, Source, read
+from pdtui.topology.importing.scripts import read
+from pdtui.topology.importing.sources import LARGEST, Source
 
 HERE = Path(__file__).parent
 SEEDS = [

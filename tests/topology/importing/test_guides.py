@@ -14,7 +14,8 @@ from pdtui.topology.findings import Severity
 from pdtui.topology.importing.assemble import assemble
 from pdtui.topology.importing.observed import Origin, Said, Wanted, serve_command
 from pdtui.topology.importing.report import Draft, Kind, Note
-from pdtui.topology.importing.scripts import Source, read
+from pdtui.topology.importing.scripts import read
+from pdtui.topology.importing.sources import Source
 from pdtui.topology.load import load, load_bytes
 from pdtui.topology.model import Topology
 from pdtui.topology.plan import RankPlan

@@ -9,7 +9,8 @@ import pytest
 from pdtui.topology.importing.assemble import assemble
 from pdtui.topology.importing.observed import Wanted
 from pdtui.topology.importing.report import Draft
-from pdtui.topology.importing.scripts import Source, read
+from pdtui.topology.importing.scripts import read
+from pdtui.topology.importing.sources import Source
 from pdtui.topology.planner import make_plan
 from tests.topology.examples import loaded, topology
 from tests.topology.test_planner_stores import DENSE, KV, POOL, child, kv_config

@@ -10,7 +10,8 @@ from pdtui.topology.findings import Severity
 from pdtui.topology.importing.assemble import assemble
 from pdtui.topology.importing.observed import Wanted
 from pdtui.topology.importing.report import Draft, Kind
-from pdtui.topology.importing.scripts import Source, read
+from pdtui.topology.importing.scripts import read
+from pdtui.topology.importing.sources import Source
 
 DATA = Path(__file__).parent / "data"
 

@@ -12,7 +12,8 @@ from pdtui.topology.findings import Severity
 from pdtui.topology.importing.assemble import assemble
 from pdtui.topology.importing.observed import Wanted
 from pdtui.topology.importing.report import Draft, Kind, Note
-from pdtui.topology.importing.scripts import Source, read
+from pdtui.topology.importing.scripts import read
+from pdtui.topology.importing.sources import Source
 from pdtui.topology.load import load_bytes
 from pdtui.topology.model import Topology
 from pdtui.topology.planner import make_plan
@@ -354,3 +355,18 @@ def test_short_flags_are_read_by_their_long_names_and_strange_ones_named() -> No
 def test_keys_behind_a_dot_keep_their_underscores() -> None:
     script = "vllm serve /models/m --port 7100 --compilation_config.cudagraph_mode FULL\n"
     assert "compilation-config.cudagraph_mode: FULL" in imported({"p.sh": script}).text
+
+
+def test_variables_of_a_file_reach_every_server() -> None:
+    env = "# shared\nHCCL_CONNECT_TIMEOUT=600\nexport A='x y'\nB={\"a\": [1]}\n"
+    topology = topology_of(imported({**FILES, "all.env": env}))
+    for rank in make_plan(topology).ranks:
+        assert (rank.env["HCCL_CONNECT_TIMEOUT"], rank.env["A"], rank.env["B"]) == ("600", "x y", '{"a": [1]}')
+
+
+def test_a_dollar_that_a_topology_would_expand_is_told() -> None:
+    serve = (
+        f"export A='$HOME' B=\"\\$5\"\nvllm serve /m --port 1 --kv-transfer-config '{config('producer', 14000)}'\n"
+    )
+    notes = [note for note in imported({"192.0.0.1=a.sh": serve}).notes if "literal" in note.message]
+    assert [note.message.split()[0] for note in notes] == ["A"]

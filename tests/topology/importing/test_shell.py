@@ -13,8 +13,9 @@ from hypothesis import strategies as st
 from pdtui.topology.importing.evaluate import Evaluator, Ran
 from pdtui.topology.importing.observed import Origin, Said
 from pdtui.topology.importing.report import Kind
-from pdtui.topology.importing.scripts import Source, read
+from pdtui.topology.importing.scripts import read
 from pdtui.topology.importing.shell import Script
+from pdtui.topology.importing.sources import Source
 from pdtui.topology.importing.values import State
 
 TEXT = st.text(st.characters(codec="utf-8", exclude_characters="\x00\r"), max_size=20)

@@ -44,6 +44,8 @@ _NIC_NAMES = frozenset({"nic_name", "nic", "ifname", "net_if", "network_interfac
 _JSON_FLAGS = ("-config", "-overrides", "-kwargs", "-per-prompt")
 """How flags end whose values are JSON."""
 
+_REFERENCE = re.compile(r"\$(?:[A-Za-z_]|\{[A-Za-z_])")
+
 _OLD_REST = ("VLLM_DP_RANK_LOCAL", "VLLM_DP_SIZE_LOCAL", "VLLM_ASCEND_EXTERNAL_DP_LB_ENABLED")
 _SCRIPT_PLACEHOLDER = re.compile(r"x{3,}|your[_-].*|<.*>|nic_name|.*_here|\.\.\.", re.IGNORECASE)
 _KV_ROLES = {"kv_producer": Role.PREFILL, "kv_consumer": Role.DECODE}
@@ -345,6 +347,11 @@ class _Sorter:
                 )
                 self.add(Kind.TRANSLATION, message, said.origin)
             return {"from_env": name}
+        if not said.unknown and _REFERENCE.search(said.text) and not self.command.origin.pid:
+            message = (
+                f"{name} has a dollar that is literal in the script; a topology takes it for the node's variable"
+            )
+            self.add(Kind.CONTRADICTION, message, said.origin)
         if said.prepended:
             return {"prepend": said.text}
         if (said.unknown and "$(" in said.unknown) or "`" in said.unknown:

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import ipaddress
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from pdtui.topology.build import MULTI
 from pdtui.topology.findings import Severity
-from pdtui.topology.importing import lint, tolerant
+from pdtui.topology.importing import lint
 from pdtui.topology.importing.commands import Understood, understand
 from pdtui.topology.importing.containers import container_command
 from pdtui.topology.importing.documents import Part, parts
@@ -30,28 +28,16 @@ from pdtui.topology.importing.observed import (
 from pdtui.topology.importing.proxies import proxy_command
 from pdtui.topology.importing.report import Kind, Note, note
 from pdtui.topology.importing.shell import Script
-from pdtui.topology.importing.stores import connector_of
+from pdtui.topology.importing.sources import Source, decoded, env_fragment, json_fragment
 from pdtui.topology.importing.targets import targets
+from pdtui.topology.importing.templates import first_address, flow_of, is_address, needs_words, without_words
 from pdtui.topology.importing.values import State
-
-LARGEST = 4 * 1024 * 1024
-"""Bytes of a file; scripts are a thousandth of it."""
 
 _SEEN_HOST = ("local_ip", "LOCAL_IP", "HCCL_IF_IP", "VLLM_HOST_IP", "HOST_IP", "host_ip", "NODE_IP", "node_ip")
 """Variables that hold the address of the machine on which a script runs."""
 
 _SERVES = re.compile(r"template|vllm|serve|prefill|decode|_dp", re.IGNORECASE)
 """Names of scripts that are likely to start a server."""
-
-
-@dataclass(frozen=True, slots=True)
-class Source:
-    """One file as it was named on the command line."""
-
-    name: str
-    data: bytes
-    host: str = ""
-    """The host before `=`, if there was one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,7 +90,7 @@ class _Reader:
     """Host -> user of SSH."""
 
     def read(self, source: Source) -> None:
-        text = self._text(source)
+        text = decoded(source, self.notes)
         if text is None:
             return
         name = source.name
@@ -112,9 +98,9 @@ class _Reader:
         self.targets += targets(text, name)
         stripped = text.lstrip()
         if lower.endswith(".json") or (stripped.startswith("{") and not lower.endswith((".sh", ".txt", ".md"))):
-            self._json(name, text, source.host)
+            json_fragment(name, text, source.host, self.fragments, self.notes)
         elif lower.endswith(".env"):
-            self._env_file(name, text, source.host)
+            env_fragment(name, text, source.host, self.fragments, self.notes)
         elif lower.endswith(".py") or re.search(r"^import multiprocessing\b", text) is not None:
             self._python(Part("python", text, 1), name, source.host)
         elif lower.endswith((".txt", ".md", ".rst")) or (
@@ -128,66 +114,8 @@ class _Reader:
         else:
             self.pieces.append(_Piece(name, text, 1, source.host, whole=True))
 
-    def _text(self, source: Source) -> str | None:
-        here = Origin(source.name)
-        if len(source.data) > LARGEST:
-            size = len(source.data) // 1024
-            self._unread(f"{size} KiB are no script; files up to {LARGEST // 1024} KiB are read", here)
-            return None
-        if not source.data.strip():
-            self._unread("the file is empty", here)
-            return None
-        try:
-            text = source.data.decode("utf-8-sig")
-        except UnicodeDecodeError as error:
-            line = source.data.count(b"\n", 0, error.start) + 1
-            if source.data[:2] in (b"\xff\xfe", b"\xfe\xff") or b"\0" in source.data:
-                self._unread("no text in UTF-8: save the file as UTF-8", here)
-                return None
-            self._unread("this byte is no UTF-8; it was left out", Origin(source.name, line))
-            text = source.data.decode("utf-8", "ignore")
-        if "\r" in text:
-            line = text.count("\n", 0, text.index("\r")) + 1
-            message = "the file has the line ends of Windows: bash takes the \\r for a part of the last word"
-            self.notes.append(
-                note(
-                    Kind.FINDING,
-                    f"{message}; run dos2unix",
-                    Origin(source.name, line),
-                    rule="R60",
-                    severity=Severity.ERROR,
-                )
-            )
-            text = text.replace("\r\n", "\n").replace("\r", "\n")
-        return text.replace("\0", "")
-
     def _unread(self, message: str, origin: Origin) -> None:
         self.notes.append(note(Kind.UNREAD, message, origin))
-
-    def _json(self, name: str, text: str, host: str) -> None:
-        found = tolerant.read(text)
-        here = Origin(name, 1)
-        if found is None or not isinstance(found.value, dict):
-            self._unread("neither a script nor a JSON object", here)
-            return
-        flag = "kv-transfer-config" if any(key.startswith("kv_") for key in found.value) else "additional-config"
-        flags = {flag: Said(text.strip(), here)}
-        self.fragments.append(ServeCommand(host, None, flags, {}, here))
-
-    def _env_file(self, name: str, text: str, host: str) -> None:
-        """Read variables as `docker run --env-file` does: everything after the first = is the value."""
-        env: dict[str, Said] = {}
-        for number, line in enumerate(text.split("\n"), 1):
-            key, equals, value = line.strip().removeprefix("export ").partition("=")
-            if not equals or line.lstrip().startswith("#"):
-                continue
-            unknown = value if re.search(r"\$(?:\d|\(|`)", value) else ""
-            if re.fullmatch(r"[A-Za-z_]\w*", key):
-                env[key] = Said(value, Origin(name, number), unknown)
-            else:
-                self._unread(f"{key} is no name of a variable", Origin(name, number))
-        if env:
-            self.fragments.append(ServeCommand(host, None, {}, env, Origin(name, 1)))
 
     def _python(self, part: Part, name: str, host: str) -> None:
         found, notes = python_launch(part.text, name, part.first_line, host=host)
@@ -243,9 +171,9 @@ class _Reader:
         env = {**ran.env, **understood.env}
         if understood.kind == "serve":
             command = serve_command(understood.words, env, host=host, origin=ran.origin)
-            if _needs_words(command):
+            if needs_words(command):
                 if not any(template.piece is piece for template in self.templates):
-                    self.templates.append(_Template(piece, host, _flow(command)))
+                    self.templates.append(_Template(piece, host, flow_of(command)))
             else:
                 self.commands.append(command)
                 self._direct.append((piece, command))
@@ -372,7 +300,7 @@ class _Reader:
                     understood = understand(ran.words)
                     if understood.kind == "serve":
                         command = serve_command(understood.words, ran.env, host=template.host, origin=ran.origin)
-                        self.fragments.append(_without_words(command))
+                        self.fragments.append(without_words(command))
 
     def _fill(self, piece: _Piece, words: Sequence[Said], started: Launch, host: str) -> None:
         env = {**self.common, **started.env}
@@ -382,7 +310,7 @@ class _Reader:
             understood = understand(ran.words)
             if understood.kind == "serve":
                 own = {**ran.env, **understood.env}
-                place = host or self._host(piece, ran) or _first_address(started)
+                place = host or self._host(piece, ran) or first_address(started)
                 self.commands.append(serve_command(understood.words, own, host=place, origin=ran.origin))
 
     def _chosen(self, started: Launch, number: int) -> list[_Template]:
@@ -447,23 +375,23 @@ class _Reader:
             if len(words) == 7:
                 env = {**started.env, "ASCEND_RT_VISIBLE_DEVICES": words[0]}
                 flags = dict(zip(names, words[1:], strict=True))
-                host = started.host or _first_address(started)
+                host = started.host or first_address(started)
                 self.commands.append(ServeCommand(host, None, flags, env, started.origin))
 
     def observed(self) -> Observed:
         """Return what was found, of one flow."""
         flow = self.wanted.flow
-        flows = dict.fromkeys(_flow(command) for command in self.commands if _flow(command))
+        flows = dict.fromkeys(flow_of(command) for command in self.commands if flow_of(command))
         commands = self.commands
         proxies = self.proxies
         if len(flows) > 1 and not flow:
             flow = "layerwise" if next(iter(flows)) == "layerwise" else "pull"
             other = next(name for name in flows if name != flow)
-            places = [next(c.origin for c in commands if _flow(c) == name) for name in flows]
+            places = [next(c.origin for c in commands if flow_of(c) == name) for name in flows]
             message = f"both flows are in it; {flow} was read: --flow {other} reads the other"
             self.notes.append(note(Kind.ASSUMPTION, message, *places, severity=Severity.WARNING))
         if flow:
-            commands = [command for command in commands if _flow(command) in ("", flow)]
+            commands = [command for command in commands if flow_of(command) in ("", flow)]
             proxies = [proxy for proxy in proxies if proxy.layerwise == (flow == "layerwise")] or proxies
         commands = commands or self.fragments
         if self.fragments and commands is not self.fragments:
@@ -489,40 +417,3 @@ def read(sources: Sequence[Source], wanted: Wanted | None = None) -> tuple[Obser
     reader.expand()
     observed = reader.observed()
     return observed, list(dict.fromkeys(reader.notes))
-
-
-def is_address(text: str) -> bool:
-    """Whether a text is the IP address of one server."""
-    try:
-        address = ipaddress.ip_address(text)
-    except ValueError:
-        return False
-    return not (address.is_unspecified or address.is_multicast)
-
-
-def _needs_words(command: ServeCommand) -> bool:
-    """Whether a command depends on the words with which its script is started."""
-    saids: Iterator[Said] = iter((*command.flags.values(), *command.env.values()))
-    model = command.model.unknown if command.model is not None else ""
-    return any(re.search(r"\$\{?[1-9]", text) for text in (model, *(said.unknown for said in saids)))
-
-
-def _without_words(command: ServeCommand) -> ServeCommand:
-    """Return a template's command without what only its launcher knows."""
-    flags = {name: said for name, said in command.flags.items() if not re.search(r"\$\{?[1-9]", said.unknown)}
-    env = {name: said for name, said in command.env.items() if not re.search(r"\$\{?[1-9]", said.unknown)}
-    return replace(command, flags=flags, env=env)
-
-
-def _flow(command: ServeCommand) -> str:
-    said = command.flags.get("kv-transfer-config")
-    found = tolerant.read(said.text) if said is not None else None
-    name = connector_of(found.value) if found is not None else ""
-    if not name or name == MULTI:
-        return ""
-    return "layerwise" if "Layerwise" in name or name.startswith("Sfa") else "pull"
-
-
-def _first_address(started: Launch) -> str:
-    """Return where a launch without a host runs: the first rank's node is where its group meets."""
-    return started.address if started.first_rank == 0 else ""
