@@ -286,7 +286,7 @@ async def test_the_question_before_leaving_says_when_the_operation_has_ended() -
     async with console(fleet) as screen:
         await screen.press("q")
         fleet.publish(with_operation(fleet.snapshot, state="done"))
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(60):
             while "restart 4 ranks has ended." not in screen.text:
                 await screen.pilot.pause(0.05)
         assert "is running" not in screen.text
