@@ -78,7 +78,7 @@ def _with_python_itself(path: str) -> str:
     return f"{Path(itself).parent}{os.pathsep}{path}"
 
 
-_WORKERS = 3
+_WORKERS = 4
 """More than the two processors of a small machine: many tests wait for processes most of their time."""
 
 

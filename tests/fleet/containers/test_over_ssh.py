@@ -112,8 +112,8 @@ async def plain(tmp_path: Path) -> AsyncIterator[Simulation]:
 
 async def test_containers_come_and_go(boxed: Simulation, tmp_path: Path) -> None:
     async with fleet_of(boxed, tmp_path) as fleet, fleet_of(boxed, tmp_path, by="bob@there") as bob:
-        assert await fleet.settled(30)
-        assert await bob.settled(30)
+        assert await fleet.settled(60)
+        assert await bob.settled(60)
         # Somebody has made them without the file's limit: told, and left alone.
         status = await done(fleet, UP)
         assert status.state == "failed"
@@ -161,7 +161,7 @@ async def test_containers_come_and_go(boxed: Simulation, tmp_path: Path) -> None
         await fleet.wait(await fleet.submit(StopRanks(("p/0",), confirm="boxed")))
         only = replace(DOWN, nodes=("node1",))
         assert said(await done(fleet, only)) == {"node1": "done: stopped and removed"}
-        await eventually(lambda: "there is no container" in fleet.store.nodes["node1"].error, within=30)
+        await eventually(lambda: "there is no container" in fleet.store.nodes["node1"].error)
         assert "pdtui container up" in fleet.store.nodes["node1"].remedy
         assert said(await done(fleet, only)) == {"node1": "done: there is none"}
         journal = await fleet._links["node1"].host_agent.journal_tail("boxed")  # type: ignore[union-attr]
@@ -181,7 +181,7 @@ async def test_containers_come_and_go(boxed: Simulation, tmp_path: Path) -> None
         assert refused.kind == "leased", refused
         assert "test@here" in refused.message
         assert said(await fleet.wait(operation)) == {"node1": "done: made and started"}
-        await eventually(lambda: fleet.store.nodes["node1"].error == "", within=30)
+        await eventually(lambda: fleet.store.nodes["node1"].error == "")
         assert said(await done(bob, replace(first, breaking=Breaking("night shift")))) == {
             "node1": "done: runs as wanted"
         }
@@ -264,7 +264,7 @@ async def test_without_namespaces_a_container_is_a_folder(
     plain: Simulation, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async with fleet_of(plain, tmp_path) as fleet:
-        assert await fleet.settled(30)
+        assert await fleet.settled(60)
         # An engine that hangs holds up no other node.
         monkeypatch.setattr("pdtui.fleet.containers.engine.ASK", 3.0)
         await plain.fault("engine-hang node1")
@@ -290,4 +290,4 @@ async def test_without_namespaces_a_container_is_a_folder(
         assert not [one for one in others if one.startswith("ranks:")]
         down = replace(down, override=others, reason="not ours")
         assert said(await done(fleet, down)) == {"node2": "done: stopped and removed"}
-        await eventually(lambda: "there is no container" in fleet.store.nodes["node2"].error, within=30)
+        await eventually(lambda: "there is no container" in fleet.store.nodes["node2"].error)
