@@ -52,6 +52,7 @@ def test_a_file_that_is_there_is_kept_unless_forced(script: Path, tmp_path: Path
     assert out.read_text() == "mine"
     result = run(script, "-o", out, "--force", *VERSION)
     assert (result.return_value, result.stdout) == (0, "")
+    assert f"  {out}:" in result.stderr
     assert load(out).topology is not None
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Literal
 
@@ -136,6 +137,8 @@ def _bytes(path: Path) -> bytes:
 
 def show(draft: Draft, output: Path | None, *, as_json: bool, with_origins: bool) -> int:
     """Print or write a draft and its report; return the exit status."""
+    if output is not None:  # What is found is found in the file that the user has.
+        draft = replace(draft, findings=tuple(replace(found, file=str(output)) for found in draft.findings))
     if output is not None and draft.text:
         try:
             output.write_text(draft.text, encoding="utf-8")
@@ -193,7 +196,7 @@ def report(draft: Draft, output: str, *, with_origins: bool) -> Iterator[str]:
 
 
 def _lines(note: Note) -> Iterator[str]:
-    severe = note.severity is not Severity.INFO
+    severe = note.severity is not Severity.INFO or bool(note.rule)
     mark = (
         click.style(f"{note.severity.value} {note.rule}".strip() + "  ", fg=_COLOURS[note.severity])
         if severe
