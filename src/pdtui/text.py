@@ -1,4 +1,4 @@
-"""Make remote text safe to show, and say what a mistyped word may have meant.
+"""Make remote text safe to show; say what a mistyped word may have meant, and numbers in few words.
 
 Logs, stderr, host names and model output can hold escape sequences, control characters and bidirectional
 overrides. Textual passes them to the terminal, so everything from outside goes through `clean` once, where
@@ -40,6 +40,17 @@ def did_you_mean(word: str, known: Iterable[str]) -> str:
     """Return `; did you mean X?` with the known word that is nearest, empty when none is near."""
     near = difflib.get_close_matches(word, list(known), n=1)
     return f"; did you mean {near[0]}?" if near else ""
+
+
+def spans(numbers: Iterable[int]) -> str:
+    """Return numbers in few words: `0-7, 12`; empty for none."""
+    found: list[list[int]] = []
+    for number in sorted(set(numbers)):
+        if found and number == found[-1][1] + 1:
+            found[-1][1] = number
+        else:
+            found.append([number, number])
+    return ", ".join(str(first) if first == last else f"{first}-{last}" for first, last in found)
 
 
 def decode(data: bytes) -> str:

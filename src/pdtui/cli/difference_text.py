@@ -7,8 +7,8 @@ from dataclasses import asdict
 
 from pdtui.cli import changes
 from pdtui.fleet.targets import in_short
-from pdtui.text import clean_line
-from pdtui.topology.compare import Change, short, spans
+from pdtui.text import clean_line, spans
+from pdtui.topology.compare import Change, short
 from pdtui.topology.differences import Alike, Differences, GroupDifference, NodeDifference, Step
 from pdtui.topology.load import one_line
 

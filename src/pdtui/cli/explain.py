@@ -12,6 +12,7 @@ from pdtui.errors import UsageError
 from pdtui.text import clean_line, did_you_mean
 from pdtui.topology.findings import Severity
 from pdtui.topology.rules.explained import EXPLANATIONS, Explanation, imported, rule_id
+from pdtui.topology.versions import dotted
 
 FAMILIES = {
     "F": "the file itself",
@@ -58,7 +59,7 @@ def as_dict(rule: Explanation) -> dict[str, object]:
         "rule": rule.id,
         "title": rule.title,
         "severities": [severity.value for severity in rule.severities],
-        "since": [{"vllm_ascend": _dotted(start), "severity": severity.value} for start, severity in rule.since],
+        "since": [{"vllm_ascend": dotted(start), "severity": severity.value} for start, severity in rule.since],
         "why": rule.why,
         "remedy": rule.remedy,
         "source": rule.source,
@@ -103,17 +104,13 @@ def listed(rules: list[Explanation]) -> list[str]:
 
 def _severities(rule: Explanation) -> str:
     if rule.since:
-        later = "; ".join(f"{severity} from vllm-ascend {_dotted(start)} on" for start, severity in rule.since)
+        later = "; ".join(f"{severity} from vllm-ascend {dotted(start)} on" for start, severity in rule.since)
         return f"{rule.severities[0]}; {later}"
     return " or ".join(rule.severities)
 
 
 def _acceptable(rule: Explanation) -> bool:
     return rule.severities != (Severity.ERROR,) and rule.id not in imported.RULES
-
-
-def _dotted(release: tuple[int, int, int]) -> str:
-    return ".".join(map(str, release))
 
 
 def _order(rule: Explanation) -> tuple[int, int]:

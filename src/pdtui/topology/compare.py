@@ -12,6 +12,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
+from pdtui.text import spans
 from pdtui.topology.model import Group, Topology
 from pdtui.topology.plan import RankPlan
 from pdtui.topology.redact import HIDDEN, is_secret, redacted
@@ -148,17 +149,6 @@ def _kv_said(group: Group) -> Iterator[Mapping[str, Any]]:
     for store in group.stores:
         yield store.extra
         yield store.config
-
-
-def spans(numbers: Iterable[int]) -> str:
-    """Return numbers as text: `0-7, 12`; empty for none."""
-    found: list[list[int]] = []
-    for number in sorted(set(numbers)):
-        if found and number == found[-1][1] + 1:
-            found[-1][1] = number
-        else:
-            found.append([number, number])
-    return ", ".join(str(first) if first == last else f"{first}-{last}" for first, last in found)
 
 
 def flags_of(argv: Sequence[str]) -> Mapping[str, str]:

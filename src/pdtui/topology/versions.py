@@ -48,6 +48,11 @@ def release_of(text: str, newest: Release = NEWEST) -> Release | None:
     return (int(match[1]), int(match[2]), int(match[3] or 0)) if match else None
 
 
+def dotted(release: Release) -> str:
+    """Return a release as text: `0.22.1`."""
+    return ".".join(map(str, release))
+
+
 def known_release(text: str) -> Release:
     """Return the release whose tables apply: the newest for versions that are newer or not understood."""
     release = release_of(text)

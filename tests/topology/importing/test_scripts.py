@@ -248,6 +248,16 @@ def test_secrets_are_referred_to_and_not_copied() -> None:
     assert "hunter2" not in everything
 
 
+def test_a_secret_flag_that_is_no_key_for_clients_is_left_to_the_user() -> None:
+    draft = imported({"192.0.0.1=a.sh": "vllm serve /m --hf-token hunter2 --port 7100\n"})
+    assert "VLLM_API_KEY" not in draft.text
+    assert "hunter2" not in draft.text
+    assert [note.message.partition(";")[0] for note in about(draft, Kind.ASKED) if "hf-token" in note.message] == [
+        "--hf-token is a secret and was left out"
+    ]
+    assert not draft.complete
+
+
 @pytest.mark.parametrize(
     ("files", "rule", "words"),
     [

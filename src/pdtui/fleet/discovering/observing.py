@@ -25,16 +25,14 @@ from pdtui.topology.importing.observed import (
     serve_command,
 )
 from pdtui.topology.importing.proxies import proxy_command
-from pdtui.topology.importing.report import Kind, Note, note
+from pdtui.topology.importing.report import Kind, Note, merged, note
 from pdtui.topology.model import Node, SshOptions
 from pdtui.topology.redact import is_secret, redacted
+from pdtui.topology.reference import API_KEY_FLAG, API_KEY_VARIABLE
 from pdtui.topology.script import SERVE
 
 _ADDRESSES = ("VLLM_HOST_IP", "HCCL_IF_IP")
 """Variables of a rank that say which address of its host the cluster uses."""
-
-API_KEY, API_KEY_VARIABLE = "api-key", "VLLM_API_KEY"
-"""The flag, and the variable that vLLM reads in its place."""
 
 _SIZES = ((1 << 30, "g"), (1 << 20, "m"), (1 << 10, "k"))
 
@@ -73,15 +71,7 @@ def observed(
         state_dir=_state_dir(surveys),
         exec=exec_words,
     )
-    return seen, _merged(notes)
-
-
-def _merged(notes: Sequence[Note]) -> tuple[Note, ...]:
-    """Return notes of the same words as one, about all their places."""
-    places: dict[Note, list[Origin]] = {}
-    for one in notes:
-        places.setdefault(replace(one, origins=()), []).extend(one.origins)
-    return tuple(replace(one, origins=tuple(dict.fromkeys(found))) for one, found in places.items())
+    return seen, merged(notes)
 
 
 def platform_of(surveys: Sequence[Survey]) -> str:
@@ -163,14 +153,14 @@ def _without_secrets(command: ServeCommand, notes: list[Note]) -> ServeCommand:
     flags = {name: said for name, said in command.flags.items() if name not in hidden}
     env = dict(command.env)
     for name in hidden:
-        if name == API_KEY:
+        if name == API_KEY_FLAG:
             env.setdefault(API_KEY_VARIABLE, Said(f"${{{API_KEY_VARIABLE}}}", command.origin))
             words = (
                 f"--{name} -> {API_KEY_VARIABLE} of the host's environment: all can see a key in a command line"
             )
             notes.append(note(Kind.TRANSLATION, words, command.origin))
         else:
-            words = f"--{name} has a secret, which is not copied: write it as a reference"
+            words = f"--{name} is a secret and was left out; let `env` refer to the variable that does the same"
             notes.append(note(Kind.ASKED, words, command.origin))
     return replace(command, flags=flags, env=env)
 

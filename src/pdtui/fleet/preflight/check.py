@@ -14,7 +14,7 @@ from pdtui.fleet.preflight.outcome import Evidence, Finding, Outcome, Result
 from pdtui.fleet.preflight.probes import place_of
 from pdtui.readings.answer import Failure, Reading
 from pdtui.readings.words import failure_words, remedy_of
-from pdtui.text import did_you_mean
+from pdtui.text import did_you_mean, spans
 from pdtui.topology.model import Node, Platform, Topology
 from pdtui.topology.plan import Plan
 
@@ -349,17 +349,6 @@ _STANDS_STILL = (
 def evidence_of(readings: Sequence[Reading[Any]]) -> tuple[Evidence, ...]:
     """Return the first few readings as evidence."""
     return tuple(Evidence(one.command, one.raw, one.at) for one in readings[:SHOWN])
-
-
-def spans(numbers: Iterable[int]) -> str:
-    """Return numbers in few words: `0-7, 9`."""
-    found: list[list[int]] = []
-    for number in sorted(numbers):
-        if found and found[-1][1] == number - 1:
-            found[-1][1] = number
-        else:
-            found.append([number, number])
-    return ", ".join(str(first) if first == last else f"{first}-{last}" for first, last in found)
 
 
 def barrier(one: Check, facts: NodeFacts) -> str:

@@ -7,9 +7,9 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from pdtui.fleet.preflight.check import spans
 from pdtui.fleet.preflight.outcome import WORST_FIRST, Outcome, Result
 from pdtui.fleet.preflight.report import PreflightReport
+from pdtui.text import spans
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,6 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from pdtui.topology.build import is_ip
 from pdtui.topology.findings import Severity
 from pdtui.topology.importing.observed import Backend, Host, Origin, ProxyCommand
 from pdtui.topology.importing.ranks import ADDRESS_VARIABLES, PLACEHOLDER, Rank
@@ -41,15 +42,6 @@ class Place:
             said["address"] = self.address
         said["nic"] = self.nic or PLACEHOLDER
         return said
-
-
-def is_ip(text: str) -> bool:
-    """Whether a text is an IP address."""
-    try:
-        ipaddress.ip_address(text)
-    except ValueError:
-        return False
-    return True
 
 
 def settle(ranks: list[Rank], proxies: Sequence[ProxyCommand]) -> list[Note]:

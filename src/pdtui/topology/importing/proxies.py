@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pdtui.topology.findings import Severity
 from pdtui.topology.importing.observed import Backend, Origin, ProxyCommand, Said
 from pdtui.topology.importing.report import Kind, Note, note
-from pdtui.topology.versions import release_of
+from pdtui.topology.versions import dotted, release_of
 
 _LISTS = ("prefiller-hosts", "prefiller-ports", "decoder-hosts", "decoder-ports")
 _OLD = ("prefiller-hosts-num", "prefiller-ports-inc", "decoder-hosts-num", "decoder-ports-inc")
@@ -90,7 +90,7 @@ def _unknown(flags: Mapping[str, Said], version: str) -> list[Note]:
                 )
             )
         elif release is not None and release < _SINCE.get(name, release):
-            since = ".".join(map(str, _SINCE[name]))
+            since = dotted(_SINCE[name])
             message = f"--{name} exists since v{since}, not in {version}"
             notes.append(note(Kind.FINDING, message, said.origin, rule="R74", severity=Severity.ERROR))
     return notes

@@ -4,11 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
+from pdtui.topology.build import is_ip
 from pdtui.topology.importing import compared
 from pdtui.topology.importing.observed import ProxyCommand
-from pdtui.topology.importing.places import (
-    is_ip,
-)
 from pdtui.topology.importing.report import Kind, note
 from pdtui.topology.importing.targets import aimed_elsewhere
 from pdtui.topology.importing.work import Work

@@ -14,6 +14,7 @@ from pdtui.topology.importing.report import Kind, Note, note
 from pdtui.topology.model import Role
 from pdtui.topology.ports import NIXL_SIDE_CHANNEL
 from pdtui.topology.redact import is_secret
+from pdtui.topology.reference import API_KEY_FLAG, API_KEY_VARIABLE
 
 PLACEHOLDER = "xxxx"
 """What stands in a draft where the user must write something: `check` finds it (V2)."""
@@ -364,14 +365,21 @@ class _Sorter:
             if name in _DERIVED_FLAGS or (name == "host" and said.text == self._listening()):
                 continue
             if is_secret(name):
-                message = f"--{name} is a secret and was not copied; the node's VLLM_API_KEY is used"
-                self.add(Kind.TRANSLATION, message, said.origin)
-                rank.env["VLLM_API_KEY"] = Sourced({"from_env": "VLLM_API_KEY"}, said.origin)
+                self._secret_flag(name, said)
                 continue
             if said.unknown:
                 self.add(Kind.UNREAD, f"--{name}: `{said.unknown}` is only known where it runs", said.origin)
             key, value = self._flag(name, said)
             rank.args[key] = Sourced(value, said.origin)
+
+    def _secret_flag(self, name: str, said: Said) -> None:
+        if name == API_KEY_FLAG:
+            message = f"--{name} is a secret and was not copied; the node's {API_KEY_VARIABLE} is used"
+            self.add(Kind.TRANSLATION, message, said.origin)
+            self.rank.env[API_KEY_VARIABLE] = Sourced({"from_env": API_KEY_VARIABLE}, said.origin)
+        else:
+            message = f"--{name} is a secret and was left out; let `env` refer to the variable that does the same"
+            self.add(Kind.ASKED, message, said.origin)
 
     def _listening(self) -> str:
         """Return what a topology derives for --host."""

@@ -127,8 +127,6 @@ def _exports(ranks: Sequence[RankPlan], arguments: _Arguments, secrets: dict[str
             yield f"export {name}=$1"
         elif len(set(values)) > 1:
             yield f"export {name}={_argument(arguments.of(values, name))}"
-        elif isinstance(value, Reference):
-            yield from export_lines(name, value)
         else:
             yield f"export {name}={value if is_plain(value) else double_quoted(value)}"
 

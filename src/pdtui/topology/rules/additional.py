@@ -11,7 +11,7 @@ from pdtui.topology.findings import Problem, Severity
 from pdtui.topology.model import Group, Role
 from pdtui.topology.rules.registry import Context, by_version, error, npu_rule, warning
 from pdtui.topology.rules.settings import Config, config, count, is_enabled, is_on, number, per_group, variable
-from pdtui.topology.versions import NEWEST, Release, release_of
+from pdtui.topology.versions import NEWEST, Release, dotted, release_of
 
 FLAG = "additional-config"
 
@@ -131,7 +131,7 @@ def _known(context: Context, group: Group) -> Iterator[Problem]:
                 yield warning("R39", f"`{key}` is ignored by {engine}: {why}; delete it", where, on_key=True)
         elif key in KNOWN:
             if release < SINCE.get(key, release):
-                first = ".".join(map(str, SINCE[key]))
+                first = dotted(SINCE[key])
                 message = f"`{key}` is read since vllm-ascend {first}; {engine} ignores it"
                 yield warning("R39", message, where, on_key=True)
         else:

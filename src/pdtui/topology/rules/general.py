@@ -9,7 +9,7 @@ from pdtui.topology.findings import Path, Problem
 from pdtui.topology.model import Node, Role
 from pdtui.topology.rules.registry import Context, error, info, rule, warning
 from pdtui.topology.script import HOME
-from pdtui.topology.versions import NEWEST, VLLM_KNOWN, release_of
+from pdtui.topology.versions import NEWEST, VLLM_KNOWN, dotted, release_of
 
 RESERVED_NAMES = frozenset({"all", "failed", "proxy"})
 """Words that mean something where a target is expected."""
@@ -49,11 +49,11 @@ def version(context: Context) -> Iterator[Problem]:
         message = f"`{text}` is no version of {what}; write it as in its release notes, such as {example}"
         yield error("F06", message, (key,))
     elif release > newest:
-        known = ".".join(map(str, newest))
+        known = dotted(newest)
         message = f"{text} is newer than what is known here; port formulas and rules of {known} are used"
         yield warning("R89", message, (key,))
     elif not topology.has_npus and release < newest:
-        known = ".".join(map(str, newest))
+        known = dotted(newest)
         message = f"{text} is older than the only vllm that is known here; ports and rules of {known} are used"
         yield warning("R89", message, (key,))
 

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from pdtui.text import spans
 from pdtui.topology.findings import Problem
 from pdtui.topology.model import Group
 from pdtui.topology.planner import placement, rank_devices
-from pdtui.topology.rules.registry import Context, cpu_rule, error, info, npu_rule, ranges, rule, warning
+from pdtui.topology.rules.registry import Context, cpu_rule, error, info, npu_rule, rule, warning
 
 NPU_PORTS = "HCCL_NPU_SOCKET_PORT_RANGE"
 """Variable that lets HCCL choose its port on an NPU; without it there is one for all, 16666."""
@@ -62,11 +63,11 @@ def sizes(context: Context) -> Iterator[Problem]:
         for node, ids in group.devices.items():
             where = _devices_path(context, name, node)
             if wrong := [number for number in ids if number >= npus]:
-                message = f"NPU {ranges(wrong)} does not exist on {node}: ids go from 0 to {npus - 1}"
+                message = f"NPU {spans(wrong)} does not exist on {node}: ids go from 0 to {npus - 1}"
                 yield error("R07", message, where)
             if len(set(ids)) < len(ids):
                 twice = [number for number in ids if ids.count(number) > 1]
-                yield error("R06", f"NPU {ranges(twice)} is listed twice for {name} on {node}", where)
+                yield error("R06", f"NPU {spans(twice)} is listed twice for {name} on {node}", where)
 
 
 def _devices_path(context: Context, group: str, node: str) -> tuple[str, ...]:
@@ -87,7 +88,7 @@ def devices_apart(context: Context) -> Iterator[Problem]:
                 if owner != name:
                     clashes.setdefault((node, owner), []).append(device)
         for (node, owner), ids in clashes.items():
-            yield _taken_twice(context, (topology.groups[owner], group), f"NPU {ranges(ids)} of {node}")
+            yield _taken_twice(context, (topology.groups[owner], group), f"NPU {spans(ids)} of {node}")
 
 
 def _taken_twice(context: Context, groups: tuple[Group, Group], npus: str) -> Problem:

@@ -10,7 +10,7 @@ from pdtui.topology.findings import Path, Problem
 from pdtui.topology.model import Group, Role, Topology
 from pdtui.topology.planner import KV_ROLES
 from pdtui.topology.rules.registry import Context, error, info, npu_rule, rule, warning
-from pdtui.topology.versions import Release
+from pdtui.topology.versions import Release, dotted
 
 SINCE: Mapping[str, Release] = {
     "MooncakeConnectorV1": (0, 10, 2),
@@ -66,7 +66,7 @@ def connectors(context: Context) -> Iterator[Problem]:
             yield error("R31", message, path)
         since = SINCE.get(group.connector) if topology.has_npus else None
         if since is not None and context.release < since:
-            first = ".".join(map(str, since))
+            first = dotted(since)
             message = f"{group.connector} exists since vllm-ascend {first}; this file says {topology.vllm_ascend}"
             yield error("K10", message, path)
 

@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 from itertools import groupby
 
+from pdtui.text import spans
 from pdtui.topology.findings import Path, Problem
 from pdtui.topology.model import Group
 from pdtui.topology.plan import PortUse
@@ -17,7 +18,7 @@ from pdtui.topology.ports import (
     transfer_engine_range,
     transfer_engine_rpc_range,
 )
-from pdtui.topology.rules.registry import Context, error, info, npu_rule, ranges, rule, warning
+from pdtui.topology.rules.registry import Context, error, info, npu_rule, rule, warning
 
 DOCUMENTED_PER_NPU = 1000
 """Ports that vLLM-Ascend's guide reserves for each NPU, whatever the version of Mooncake."""
@@ -95,7 +96,7 @@ def _collision(context: Context, found: list[Clash]) -> Problem:
     order = [*topology.groups, "proxy"]
     if order.index(owner_of(one)) > order.index(owner_of(other)):
         one, other = other, one
-    shared = ranges(port for a, b in found for port in range(max(a.first, b.first), min(a.last, b.last) + 1))
+    shared = spans(port for a, b in found for port in range(max(a.first, b.first), min(a.last, b.last) + 1))
     node = next(name for name, node in topology.nodes.items() if node.address == one.host)
     where = f"{node} ({one.host})" if node != one.host else node
     kinds = {one.use, other.use}
@@ -171,7 +172,7 @@ class _Found:
     def __iter__(self) -> Iterator[tuple[Path, tuple[int, int], str]]:
         """Yield (where it is written, range, ports as text)."""
         for (key, span), ports in self._ports.items():
-            yield key, span, ranges(ports)
+            yield key, span, spans(ports)
 
 
 def _hosts(context: Context) -> list[tuple[list[PortUse], list[Group]]]:
@@ -239,7 +240,7 @@ def ephemeral(context: Context) -> Iterator[Problem]:
     inside = [use for use in inside if use.first <= EPHEMERAL[1]]
     if not inside:
         return
-    ports = ranges(port for use in inside for port in range(use.first, use.last + 1))
+    ports = spans(port for use in inside for port in range(use.first, use.last + 1))
     order = list(context.topology.groups)
     first = min(inside, key=lambda use: order.index(owner_of(use)) if owner_of(use) in order else len(order))
     lie = f"port {ports} lies" if ports.isdecimal() else f"ports {ports} lie"

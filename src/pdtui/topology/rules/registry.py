@@ -135,14 +135,3 @@ def check(topology: Topology, file: TopologyFile, document: Document) -> list[Pr
     """Return what all rules find."""
     context = Context(topology, file, document)
     return [problem for one in RULES if one.applies(topology) for problem in one.function(context)]
-
-
-def ranges(ports: Any) -> str:
-    """Return ports as text: `36000-36015, 36100`."""
-    spans: list[list[int]] = []
-    for port in sorted(set(ports)):
-        if spans and port == spans[-1][1] + 1:
-            spans[-1][1] = port
-        else:
-            spans.append([port, port])
-    return ", ".join(str(first) if first == last else f"{first}-{last}" for first, last in spans)

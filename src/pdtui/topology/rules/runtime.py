@@ -6,11 +6,12 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import PurePosixPath
 
+from pdtui.text import spans
 from pdtui.topology.findings import Path, Problem
 from pdtui.topology.memory_size import bytes_of
 from pdtui.topology.model import Platform
-from pdtui.topology.rules.registry import Context, error, npu_rule, ranges, rule, warning
-from pdtui.topology.versions import Release, cann_of, release_of
+from pdtui.topology.rules.registry import Context, error, npu_rule, rule, warning
+from pdtui.topology.versions import Release, cann_of, dotted, release_of
 
 SUFFIXES: Mapping[str, Platform | None] = {"a3": "a3", "950dt": "a5", "310p": None}
 """Part of an image's tag -> the platform that it is for; None: one that is none of ours."""
@@ -57,14 +58,10 @@ def image(context: Context) -> Iterator[Problem]:
     cann = cann_of(context.release)
     if platform == "a5" and cann is not None and cann < A5_CANN:
         message = (
-            f"A5 servers need CANN {_dotted(A5_CANN)}, vllm-ascend {topology.vllm_ascend} comes with "
-            f"{_dotted(cann)}; take 0.23.0 or newer"
+            f"A5 servers need CANN {dotted(A5_CANN)}, vllm-ascend {topology.vllm_ascend} comes with "
+            f"{dotted(cann)}; take 0.23.0 or newer"
         )
         yield error("V11", message, ("vllm_ascend",))
-
-
-def _dotted(release: Release) -> str:
-    return ".".join(map(str, release))
 
 
 @rule("R66")
@@ -172,7 +169,7 @@ def _npus(context: Context) -> Iterator[Problem]:
         used = {npu for rank in context.plan.on_node(node) for npu in rank.devices}
         if missing := used - listed:
             message = (
-                f"ranks on {node} use NPU {ranges(missing)}, but the container gets only NPU {ranges(listed)} "
+                f"ranks on {node} use NPU {spans(missing)}, but the container gets only NPU {spans(listed)} "
                 "from `devices`; add /dev/davinci of the others, or leave all of them out"
             )
             yield error("V10", message, ("runtime", "devices"))

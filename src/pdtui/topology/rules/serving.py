@@ -49,9 +49,8 @@ def _budget(context: Context, group: Group) -> Iterator[Problem]:
         yield error("S2", message, where)
     elif seqs is not None and tokens < seqs * each:
         message = (
-            f"max-num-batched-tokens of {group.name} is {tokens}, but {seqs} sequences of {each} tokens each "
-            "(one and "
-            f"the guessed ones) need {seqs * each}: not all of them run at once"
+            f"max-num-batched-tokens of {group.name} is {tokens}, but {seqs} sequences of {each} tokens each (one "
+            f"and the guessed ones) need {seqs * each}: not all of them run at once"
         )
         yield warning("S2", message, where)
     if group.args.get("enable-chunked-prefill") is False and length is not None and tokens < length:
@@ -89,16 +88,14 @@ def _sides(context: Context) -> Iterator[Problem]:
                     continue
                 message = (
                     f"speculative-config stands in {with_.name} and not in {without.name}: the KV cache of its "
-                    "layers "
-                    "is missing on one side and decode fails; write it for both roles"
+                    "layers is missing on one side and decode fails; write it for both roles"
                 )
                 yield error("R40", message, context.where(with_, "args", "speculative-config"))
                 return
             if ours != theirs and is_hybrid(context):
                 message = (
-                    f"num_speculative_tokens is {ours} in {prefill.name} and {theirs} in {decode.name}; a "
-                    "hybrid model "
-                    "needs the same on both sides, or its answers are wrong"
+                    f"num_speculative_tokens is {ours} in {prefill.name} and {theirs} in {decode.name}; a hybrid "
+                    "model needs the same on both sides, or its answers are wrong"
                 )
                 said = config(context, decode, "speculative-config")
                 yield error("R40", message, said.where("num_speculative_tokens"))
@@ -147,8 +144,7 @@ def _eager(context: Context, group: Group) -> Iterator[Problem]:
     if variable(group, "ASCEND_LAUNCH_BLOCKING") == "1" and not eager and not _is_without_graphs(context, group):
         message = (
             f"ASCEND_LAUNCH_BLOCKING=1 forbids graphs, which {group.name} has; vLLM-Ascend refuses to start: "
-            "delete it, "
-            "or set enforce-eager while you search for a fault"
+            "delete it, or set enforce-eager while you search for a fault"
         )
         yield error("V3", message, context.where(group, "env", "ASCEND_LAUNCH_BLOCKING"))
 
@@ -168,9 +164,8 @@ def _captured(context: Context, group: Group) -> Iterator[Problem]:
     each = 1 + speculative_tokens(context, group)
     if group.role is Role.DECODE and seqs is not None and max(sizes) < seqs * each:
         message = (
-            f"the largest of cudagraph_capture_sizes is {max(sizes)}, but {seqs} sequences of {group.name} "
-            f"with {each} "
-            f"tokens each make {seqs * each}: beyond {max(sizes)} it runs without a graph"
+            f"the largest of cudagraph_capture_sizes is {max(sizes)}, but {seqs} sequences of {group.name} with "
+            f"{each} tokens each make {seqs * each}: beyond {max(sizes)} it runs without a graph"
         )
         yield warning("S6", message, where)
     shared = is_on(config(context, group, "additional-config").values.get("enable_shared_expert_dp"))
@@ -198,8 +193,7 @@ def _memory(context: Context, group: Group) -> Iterator[Problem]:
     elif fraction > 0.95 and context.topology.has_npus:
         message = (
             f"gpu-memory-utilization {fraction:g} in {group.name} leaves little for HCCL's buffers and uneven "
-            "experts; "
-            "0.90-0.95 is what the guides use"
+            "experts; 0.90-0.95 is what the guides use"
         )
         yield warning("R51", message, where)
 
@@ -218,16 +212,14 @@ def _experts(context: Context, group: Group) -> Iterator[Problem]:
     if not is_on(group.args.get("enable-expert-parallel")):
         if group.dp_size >= WIDE_EP:
             message = (
-                f"{group.name} has {group.dp_size} ranks and no enable-expert-parallel: every expert is cut "
-                f"into {size} "
-                "pieces; write enable-expert-parallel: true"
+                f"{group.name} has {group.dp_size} ranks and no enable-expert-parallel: every expert is cut into "
+                f"{size} pieces; write enable-expert-parallel: true"
             )
             yield warning("S24", message, where)
     elif context.topology.platform == "a2" and group.role is Role.DECODE and size < WIDE_EP:
         message = (
-            f"expert parallelism of {group.name} is {size} (dp_size {group.dp_size} x tp_size "
-            f"{group.tp_size}); on a2 "
-            f"MC2 is used from {WIDE_EP} on, below that the slower exchange"
+            f"expert parallelism of {group.name} is {size} (dp_size {group.dp_size} x tp_size {group.tp_size}); "
+            f"on a2 MC2 is used from {WIDE_EP} on, below that the slower exchange"
         )
         yield info("S28", message, where)
 
@@ -237,8 +229,7 @@ def _pipeline(context: Context, group: Group) -> Iterator[Problem]:
     if is_wide and group.pp_size > 1 and group.dp_size > 1 and group.role is Role.PREFILL:
         message = (
             f"{group.name} has pp_size {group.pp_size} and dp_size {group.dp_size} over {len(group.nodes)} "
-            "servers; "
-            "for MoE models over RoCE vLLM-Ascend does not support both together"
+            "servers; for MoE models over RoCE vLLM-Ascend does not support both together"
         )
         yield warning("S25", message, ("groups", group.name, "pp_size"))
 

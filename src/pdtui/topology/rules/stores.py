@@ -12,7 +12,7 @@ from pdtui.topology.planner import placement
 from pdtui.topology.rules.additional import scheduler
 from pdtui.topology.rules.registry import Context, error, npu_rule, rule, warning
 from pdtui.topology.rules.settings import config, count, is_enabled, is_on, per_group
-from pdtui.topology.versions import Release
+from pdtui.topology.versions import Release, dotted
 
 SEED = "PYTHONHASHSEED"
 LAYERS = "VLLM_PP_LAYER_PARTITION"
@@ -67,8 +67,8 @@ def _known(context: Context, group: Group) -> Iterator[Problem]:
             message = f"{name} is run by vLLM-Ascend, on platforms with NPUs; take it out, or change the platform"
             yield error("K10", message, path, on_key=True)
         elif context.release < first or (gone is not None and context.release >= gone):
-            span = f"since vllm-ascend {'.'.join(map(str, first))}"
-            span += f" and no longer in {'.'.join(map(str, gone))}" if gone is not None else ""
+            span = f"since vllm-ascend {dotted(first)}"
+            span += f" and no longer in {dotted(gone)}" if gone is not None else ""
             message = f"{name} exists {span}; this file says {context.topology.vllm_ascend}"
             yield error("K10", message, path, on_key=True)
 

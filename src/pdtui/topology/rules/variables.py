@@ -93,8 +93,7 @@ def _engine(context: Context, group: Group) -> Iterator[Problem]:
     if seconds is not None and seconds < ENGINE_DEFAULT:
         message = (
             f"{name} {seconds:g} is below vLLM's own {ENGINE_DEFAULT} s; big models load longer, 1800 is what "
-            "vLLM-Ascend "
-            "tests with"
+            "vLLM-Ascend tests with"
         )
         yield warning("R49", message, context.where(group, "env", name))
     name = "VLLM_EXECUTE_MODEL_TIMEOUT_SECONDS"
@@ -114,15 +113,14 @@ def _buffer(context: Context, group: Group) -> Iterator[Problem]:
         if size is not None and size < BUFFER_DEFAULT:
             message = (
                 f"HCCL_BUFFSIZE {size:g} MB in {group.name} is below HCCL's own {BUFFER_DEFAULT}; experts are "
-                "exchanged "
-                "through it, and too little looks like a memory fault: guides take 512 to 1100 on decode"
+                "exchanged through it, and too little looks like a memory fault: guides take 512 to 1100 on "
+                "decode"
             )
             yield warning("R50", message, where)
         elif "HCCL_BUFFSIZE" not in group.env:
             message = (
                 f"HCCL_BUFFSIZE is not set in {group.name}, so it is {BUFFER_DEFAULT} MB unless the node says "
-                "otherwise; "
-                "guides take 512 to 1100 on decode"
+                "otherwise; guides take 512 to 1100 on decode"
             )
             yield info("R50", message, ("groups", group.name), on_key=True)
 
@@ -136,9 +134,9 @@ def misspelt(context: Context) -> Iterator[Problem]:
                 continue
             if key == "ASCEND_VISIBLE_DEVICES" and context.topology.has_npus:
                 message = (
-                    "ASCEND_VISIBLE_DEVICES tells the container runtime which NPUs to show, and does nothing "
-                    "for a process "
-                    "that runs: a rank's own are ASCEND_RT_VISIBLE_DEVICES, which is derived from `devices`"
+                    "ASCEND_VISIBLE_DEVICES tells the container runtime which NPUs to show, and does nothing for "
+                    "a process that runs: a rank's own are ASCEND_RT_VISIBLE_DEVICES, which is derived from "
+                    "`devices`"
                 )
                 yield warning("R58", message, (*path, key), on_key=True)
             elif key not in KNOWN and 5 < len(key) < 80:
@@ -158,8 +156,8 @@ def _roce(context: Context, group: Group) -> Iterator[Problem]:
     if context.topology.platform == "a3" and is_on(variable(group, "HCCL_INTRA_ROCE_ENABLE")):
         message = (
             f"HCCL_INTRA_ROCE_ENABLE=1 sends what {group.name} exchanges inside a server over RoCE, too: on a3 "
-            "only where "
-            "every NPU has an address there and its link is up (`pdtui preflight` looks); else delete it"
+            "only where every NPU has an address there and its link is up (`pdtui preflight` looks); else delete "
+            "it"
         )
         yield warning("R57", message, context.where(group, "env", "HCCL_INTRA_ROCE_ENABLE"))
 
@@ -186,8 +184,7 @@ def _plog(context: Context, group: Group) -> Iterator[Problem]:
     if group.env.get(name) is not None:
         message = (
             f"with {name} all ranks of {group.name} write CANN's logs to one place; delete it and each has its "
-            "own, "
-            "beside its log"
+            "own, beside its log"
         )
         yield info("R82", message, context.where(group, "env", name), on_key=True)
 
@@ -225,9 +222,8 @@ def _logging(context: Context, group: Group) -> Iterator[Problem]:
         yield warning("R61", message, context.where(group, "env", "VLLM_LOGGING_LEVEL"))
     if is_on(group.args.get("disable-log-stats")):
         message = (
-            f"disable-log-stats takes the metrics of {group.name} away: no throughput, no queue, and a rank "
-            "that hangs "
-            "is not told from one that idles; delete it"
+            f"disable-log-stats takes the metrics of {group.name} away: no throughput, no queue, and a rank that "
+            "hangs is not told from one that idles; delete it"
         )
         yield warning("R61", message, context.where(group, "args", "disable-log-stats"))
 
@@ -282,9 +278,8 @@ def _proxy(context: Context, group: Group) -> Iterator[Problem]:
     if missed:
         more = f" and {len(missed) - 2} more" if len(missed) > 2 else ""
         message = (
-            f"{names[0]} is set in {group.name}, and no_proxy leaves out {', '.join(missed[:2])}{more}: "
-            "requests inside the "
-            "cluster would go to that proxy; put the nodes' addresses into no_proxy"
+            f"{names[0]} is set in {group.name}, and no_proxy leaves out {', '.join(missed[:2])}{more}: requests "
+            "inside the cluster would go to that proxy; put the nodes' addresses into no_proxy"
         )
         yield warning("R62", message, context.where(group, "env", names[0]), on_key=True)
 

@@ -87,8 +87,7 @@ def _length(context: Context, group: Group, longest: int) -> Iterator[Problem]:
     if length is not None and length < longest:
         message = (
             f"max-model-len of {group.name} is {length}, but the workload has requests of {longest} tokens: it "
-            "answers 400 "
-            "to them"
+            "answers 400 to them"
         )
         yield warning("W1", message, context.where(group, "args", "max-model-len"))
 
@@ -107,9 +106,8 @@ def _prompt(context: Context, group: Group, workload: WorkloadPart) -> Iterator[
     else:
         steps = -(-prompt // tokens)
         message = (
-            f"max-num-batched-tokens of {group.name} is {tokens}: a mean prompt of the workload, {prompt} "
-            "tokens, takes "
-            f"{steps} steps, and its first token comes later"
+            f"max-num-batched-tokens of {group.name} is {tokens}: a mean prompt of the workload, {prompt} tokens, "
+            f"takes {steps} steps, and its first token comes later"
         )
         yield info("W3", message, where)
 

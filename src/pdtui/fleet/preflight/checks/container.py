@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import AsyncIterator, Iterable
 
-from pdtui.fleet.preflight.check import NodeView, check, spans
+from pdtui.fleet.preflight.check import NodeView, check
 from pdtui.fleet.preflight.outcome import Evidence, Outcome, Result
 from pdtui.fleet.preflight.place import missing, size_words
 from pdtui.fleet.preflight.probes import Asking, Gathered, probe
@@ -13,6 +13,7 @@ from pdtui.readings.answer import Failure, Reading
 from pdtui.readings.container import Container, read_container
 from pdtui.readings.rank_place import DeviceFiles, Shm
 from pdtui.readings.words import failure_words
+from pdtui.text import spans
 from pdtui.topology.model import Runtime
 
 SHM = 1_000_000_000

@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator, Collection, Iterable, Iterator, Mappi
 from dataclasses import replace
 from typing import Any
 
-from pdtui.fleet.preflight.check import NodeView, Survey, check, spans
+from pdtui.fleet.preflight.check import NodeView, Survey, check
 from pdtui.fleet.preflight.outcome import Finding, Outcome, Result
 from pdtui.fleet.preflight.probes import Asking, Gathered, probe
 from pdtui.fleet.preflight.roce import CONF, NOT_DEPLOYED, plane_of, without_answer
@@ -14,6 +14,7 @@ from pdtui.readings.answer import Failure, Reading
 from pdtui.readings.commands import Query
 from pdtui.readings.hccn import Address, Gateway, NetDetect
 from pdtui.readings.hccn_conf import PATH, HccnConf, read_hccn_conf
+from pdtui.text import spans
 
 CONF_INSIDE = "hccn-conf-ranks"
 """Need: the file where ranks run."""

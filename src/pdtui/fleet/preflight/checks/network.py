@@ -6,11 +6,12 @@ import ipaddress
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
-from pdtui.fleet.preflight.check import NodeView, Survey, check, spans
+from pdtui.fleet.preflight.check import NodeView, Survey, check
 from pdtui.fleet.preflight.outcome import Result
 from pdtui.fleet.preflight.place import exact_ports, groups_on, missing
 from pdtui.readings.answer import Reading
 from pdtui.readings.rank_place import Environment, Interface, LocalPorts
+from pdtui.text import spans
 from pdtui.topology.model import Flow
 
 INTERFACES = ("HCCL_SOCKET_IFNAME", "GLOO_SOCKET_IFNAME", "TP_SOCKET_IFNAME")

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import Any
 
-from pdtui.fleet.preflight.check import NAMED, WITH_NPUS, NodeView, check, spans, unknown
+from pdtui.fleet.preflight.check import NAMED, WITH_NPUS, NodeView, check, unknown
 from pdtui.fleet.preflight.outcome import Finding, Outcome, Result
 from pdtui.fleet.preflight.roce import of_assessment
 from pdtui.readings.answer import Failure, Reading
@@ -18,6 +18,7 @@ from pdtui.readings.commands import Query, npu_and_chip
 from pdtui.readings.npu_smi import Chip, Table
 from pdtui.readings.npu_smi_identity import ChipHealth
 from pdtui.readings.words import failure_words, remedy_of
+from pdtui.text import spans
 from pdtui.topology.model import Platform
 
 _USELESS = (Failure.ENVIRONMENT, Failure.PERMISSION, Failure.DRIVER)

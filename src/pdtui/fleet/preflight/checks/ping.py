@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 
-from pdtui.fleet.preflight.check import SHOWN, Survey, check, evidence_of, spans, unknown
+from pdtui.fleet.preflight.check import SHOWN, Survey, check, evidence_of, unknown
 from pdtui.fleet.preflight.matrix import Pair, blame
 from pdtui.fleet.preflight.outcome import Outcome, Result
 from pdtui.fleet.preflight.pinging import LeftOut, Pinged, judge_ping, took
 from pdtui.readings.answer import Reading
+from pdtui.text import spans
 
 _ROCE = (
     "look at link, net_health and address of both ends (preflight --only link,net-health,hccn-conf), then at VLAN \

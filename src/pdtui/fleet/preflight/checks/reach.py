@@ -9,14 +9,14 @@ from dataclasses import dataclass, field, replace
 
 from pdtui.errors import AgentError, AgentLost
 from pdtui.fleet.blockers import Look
-from pdtui.fleet.preflight.check import Survey, check, spans
+from pdtui.fleet.preflight.check import Survey, check
 from pdtui.fleet.preflight.facts import Item
 from pdtui.fleet.preflight.outcome import Evidence, Outcome, Result
 from pdtui.fleet.preflight.place import program, uses_mooncake
 from pdtui.fleet.preflight.probes import Asking, Everywhere, cluster_probe
 from pdtui.fleet.strangers import ANY_ADDRESS
 from pdtui.readings.answer import Answer, Failure, Reading, failure_of
-from pdtui.text import clean_line
+from pdtui.text import clean_line, spans
 from pdtui.topology.model import Flow, Role, Topology
 from pdtui.topology.plan import Plan, PortUse
 

@@ -11,7 +11,16 @@ from pdtui.fleet.preflight.outcome import Evidence, Outcome, Result
 from pdtui.fleet.preflight.place import ENGINE, groups_on, last_line, missing, size_words, uses_mooncake
 from pdtui.readings.answer import Failure, Reading
 from pdtui.readings.rank_place import Cann, Environment, Imported, Packages
-from pdtui.topology.versions import LATEST, Release, cann_of, known_release, mooncake_of, release_of, vllm_of
+from pdtui.topology.versions import (
+    LATEST,
+    Release,
+    cann_of,
+    dotted,
+    known_release,
+    mooncake_of,
+    release_of,
+    vllm_of,
+)
 
 MOONCAKE = "mooncake"
 """How the names of Mooncake's distributions begin: `mooncake-transfer-engine`, with `-npu`, and others."""
@@ -191,15 +200,11 @@ def vllm(survey: Survey) -> Iterable[Result]:
         mine, theirs = release_of(one.version), release_of(own)
         if mine is not None and theirs is not None and mine != vllm_of(theirs):
             yield survey.warned(
-                f"vLLM {one.version} with vllm-ascend {own}, which goes with vLLM {_dotted(vllm_of(theirs))}",
+                f"vLLM {one.version} with vllm-ascend {own}, which goes with vLLM {dotted(vllm_of(theirs))}",
                 one.reading,
                 on=one.view.name,
                 remedy=_SAME,
             )
-
-
-def _dotted(release: Release) -> str:
-    return ".".join(map(str, release))
 
 
 def _environments(survey: Survey) -> Iterator[Result]:
@@ -249,7 +254,7 @@ def cann(survey: Survey) -> Iterable[Result]:
         if image is not None and own is not None and own[:2] < image[:2]:
             ones = [one for one in found if one.version == version]
             yield survey.warned(
-                f"{_have(ones)} CANN {version}; vllm-ascend {_dotted(release)} is built with {_dotted(image)}",
+                f"{_have(ones)} CANN {version}; vllm-ascend {dotted(release)} is built with {dotted(image)}",
                 ones[0].reading,
                 on=ones[0].view.name if len(ones) == 1 else "cluster",
                 remedy=_SAME,
@@ -309,7 +314,7 @@ def mooncake(survey: Survey) -> Iterable[Result]:
                 ones[0].reading,
                 on=ones[0].view.name if len(ones) == 1 else "cluster",
                 remedy=f"keep kv_port out of 20000-{20000 + wide * survey.topology.npus_per_node - 1}, "
-                f"or use Mooncake {_dotted(planned)}",
+                f"or use Mooncake {dotted(planned)}",
             )
 
 
