@@ -50,7 +50,7 @@ def test_diff_of_two_files(folder: Path) -> None:
         "  restart group d (8 ranks)\n"
         "  restart the proxy: its address or its list of servers changes\n"
     )
-    assert "R16" in findings
+    assert "  warning  R16  " in findings
 
 
 def test_diff_as_json(folder: Path) -> None:
@@ -64,6 +64,10 @@ def test_diff_as_json(folder: Path) -> None:
     seqs = next(change for change in d["changes"] if change["name"] == "--max-num-seqs")
     assert (seqs["kind"], seqs["old"], seqs["new"], len(seqs["ranks"])) == ("flag", "40", "50", 8)
     assert found["steps"][1]["action"] == "restart"
+    checked = json.loads(pdtui("check", "new.yaml", "--json", cwd=folder).stdout)["findings"]
+    assert [one for one in found["new_findings"] if one["rule"] == "R16"] == [
+        one for one in checked if one["rule"] == "R16"
+    ]
     assert "hunter2" not in done.stdout
 
 

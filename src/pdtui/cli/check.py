@@ -52,21 +52,26 @@ def as_dict(findings: Sequence[Finding]) -> dict[str, object]:
     """Return findings as what `--json` prints: an interface."""
     return {
         "schema_version": 1,
-        "findings": [
-            {
-                "rule": finding.rule,
-                "severity": finding.severity.value,
-                "message": finding.message,
-                "file": finding.file,
-                "line": finding.line,
-                "column": finding.column,
-                "path": finding.path,
-                "accepted": bool(finding.accepted),
-                "reason": finding.accepted or None,
-            }
-            for finding in findings
-        ],
+        "findings": findings_as_dicts(findings),
     }
+
+
+def findings_as_dicts(findings: Sequence[Finding]) -> list[dict[str, object]]:
+    """Return findings as every `--json` has them: an interface."""
+    return [
+        {
+            "rule": finding.rule,
+            "severity": finding.severity.value,
+            "message": finding.message,
+            "file": finding.file,
+            "line": finding.line,
+            "column": finding.column,
+            "path": finding.path,
+            "accepted": bool(finding.accepted),
+            "reason": finding.accepted or None,
+        }
+        for finding in findings
+    ]
 
 
 def marker(finding: Finding) -> str:

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict
 
 from pdtui.cli import changes
+from pdtui.cli.check import findings_as_dicts, table
 from pdtui.fleet.targets import in_short
 from pdtui.text import clean_line, spans
 from pdtui.topology.compare import Change, short
 from pdtui.topology.differences import Alike, Differences, GroupDifference, NodeDifference, Step
-from pdtui.topology.load import one_line
 
 _FATES = {
     "added": "new",
@@ -51,8 +51,8 @@ def as_dict(found: Differences, **also: object) -> dict[str, object]:
         "ports": [changes.as_dict(change) for change in found.ports],
         "steps": [asdict(step) for step in found.steps],
         "reordered": list(found.reordered),
-        "new_findings": [asdict(finding) for finding in found.new_findings],
-        "gone_findings": [asdict(finding) for finding in found.gone_findings],
+        "new_findings": findings_as_dicts(found.new_findings),
+        "gone_findings": findings_as_dicts(found.gone_findings),
     }
 
 
@@ -95,15 +95,15 @@ def as_lines(found: Differences, *, same: str, head: str = "") -> list[str]:
     for group in found.groups:
         bodies.setdefault(tuple(_group(group)), []).append(group.name)
     for body, names in bodies.items():
-        lines += _block(f"group{'s' * (len(names) > 1)} {', '.join(names)}", iter(body))
+        lines += _block(f"group{'s' * (len(names) > 1)} {', '.join(names)}", body)
     lines += _block("ports", _ports(found.ports))
     lines += _block("for this to take effect" if found.steps else "", map(_step, found.steps))
-    lines += _block("findings that are new", map(one_line, found.new_findings))
-    lines += _block("findings that are gone", map(one_line, found.gone_findings))
+    lines += _block("findings that are new", table(found.new_findings))
+    lines += _block("findings that are gone", table(found.gone_findings))
     return [clean_line(line) for line in lines]
 
 
-def _block(head: str, body: Iterator[str] | map[str]) -> Iterator[str]:
+def _block(head: str, body: Iterable[str]) -> Iterator[str]:
     rows = list(body)
     if rows:
         yield head

@@ -161,7 +161,7 @@ def as_dict(draft: Draft) -> dict[str, object]:
         "topology": draft.text,
         "complete": draft.complete,
         "notes": [_note(note) for note in draft.notes],
-        "findings": check.as_dict(draft.findings)["findings"],
+        "findings": check.findings_as_dicts(draft.findings),
     }
 
 
