@@ -83,9 +83,10 @@ async def test_answer_is_judged_and_stays_with_the_run(
     [
         ("export VLLM_API_KEY='k y'; exec sleep 1000", ""),
         ("exec python3 -c 'import time; time.sleep(1000)' --api-key 'k y' other", ""),
+        ("exec python3 -c 'import time; time.sleep(1000)' '--api_key=k y'", ""),
         ("export VLLM_API_KEY=another; exec sleep 1000", "it asks for an API key, and refuses its own (HTTP 401)"),
     ],
-    ids=["variable", "flag", "wrong"],
+    ids=["variable", "flag", "underscored", "wrong"],
 )
 async def test_server_that_asks_for_a_key_gets_the_one_of_its_own_process(
     connect: Connect, cluster: str, script: str, error: str

@@ -82,7 +82,7 @@ def command(
     before the file, says where something runs. Nothing is executed.
 
     With --from the words are HOSTs: servers that run there, whoever started them, are read by their command lines
-    and environments, their containers by `docker inspect`; nothing is changed, and no secret leaves a host.
+    and environments, their containers by `docker inspect`; nothing is changed, and no secret is copied.
 
     Exit status: 1 when something could not be read or is left for you to write, 2 when a file cannot be read.
     """

@@ -277,8 +277,8 @@ def api_key(pids):
     """Return the key that a server wants from its clients, as vLLM finds it; empty when it has none."""
     for pid in sorted(pids):
         words = argv_of(pid)
-        given = [word[len("--api-key=") :] for word in words if word.startswith("--api-key=")]
-        given += [words[at + 1] for at, word in enumerate(words[:-1]) if word == "--api-key"]
+        given = [word[len("--api-key=") :] for word in words if word.startswith(("--api-key=", "--api_key="))]
+        given += [words[at + 1] for at, word in enumerate(words[:-1]) if word in ("--api-key", "--api_key")]
         given.append(environment(pid).get("VLLM_API_KEY", ""))
         for key in given:
             if key and all(" " <= letter <= "~" for letter in key):

@@ -12,3 +12,11 @@ def bytes_of(size: str) -> int | None:
     """Return the bytes of a size such as `1g`, `512MB`, `64gib`; None for what is none."""
     match = _SIZE.fullmatch(size.strip())
     return int(float(match[1]) * _UNITS[match[2].lower()]) if match is not None else None
+
+
+def size_text(size: int) -> str:
+    """Return bytes as `bytes_of` reads them: `1g`, `64m`."""
+    for unit in "gmk":
+        if size >= _UNITS[unit] and size % _UNITS[unit] == 0:
+            return f"{size // _UNITS[unit]}{unit}"
+    return str(size)

@@ -14,7 +14,7 @@ from pdtui.fleet.containers.words import Place, is_being_removed, is_missing, tr
 from pdtui.readings.answer import Answer
 from pdtui.readings.container import Container, read_container, read_image
 from pdtui.topology.load import load_checked
-from pdtui.topology.memory_size import bytes_of
+from pdtui.topology.memory_size import bytes_of, size_text
 from pdtui.topology.render.container import container_argv
 
 IMAGE = "quay.io/ascend/vllm-ascend:v0.22.1rc1-a3"
@@ -171,6 +171,7 @@ def test_flags_in_every_form() -> None:
 )
 def test_sizes(text: str, size: int | None) -> None:
     assert bytes_of(text) == size
+    assert size is None or bytes_of(size_text(size)) == size
 
 
 def test_paths_in_spans() -> None:
@@ -238,6 +239,7 @@ PLACE = Place("docker", "vllm-ascend", IMAGE, "ops")
             "runtime.options",
         ),
         ("something else went wrong", "docker: something else went wrong", ""),
+        ("no use for HF_TOKEN=hunter2 here", "docker: no use for HF_TOKEN=*** here", ""),
         ("", "docker ended with status 3", ""),
     ],
 )

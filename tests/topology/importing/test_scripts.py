@@ -238,13 +238,14 @@ def test_a_value_that_only_the_machine_knows_is_named_and_not_guessed() -> None:
 
 
 def test_secrets_are_referred_to_and_not_copied() -> None:
-    draft = imported(
-        {"192.0.0.1=a.sh": "export HF_TOKEN=hf_secret\nvllm serve /m --api-key hunter2 --port 7100\n"}
-    )
+    exports = "export HF_TOKEN=hf_secret HF_ENDPOINT=https://ann:s3cret@mirror.example"
+    draft = imported({"192.0.0.1=a.sh": f"{exports}\nvllm serve /m --api-key hunter2 --port 7100\n"})
     assert "HF_TOKEN: {from_env: HF_TOKEN}" in draft.text
     assert "VLLM_API_KEY: {from_env: VLLM_API_KEY}" in draft.text
     everything = draft.text + "".join(note.message for note in draft.notes)
+    assert "HF_ENDPOINT: {from_env: HF_ENDPOINT}" in draft.text
     assert "hf_secret" not in everything
+    assert "s3cret" not in everything
     assert "hunter2" not in everything
 
 

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator
 
 from pdtui.fleet.containers.wanted import Wanted, path_of
 from pdtui.readings.container import Container
+from pdtui.topology.memory_size import size_text
 
 _NUMBERED = re.compile(r"(?P<name>.*?)(?P<number>\d+)")
 _PREFIXES = ("docker.io/library/", "docker.io/")
@@ -58,7 +59,7 @@ def _modes(wanted: Wanted, found: Container) -> Iterator[str]:
                 else f"it {own}, the file shares the host's"
             )
     if wanted.shm and found.shm and wanted.shm != found.shm and "host" not in (wanted.ipc, found.ipc):
-        yield f"its shared memory is {size_words(found.shm)}, the file says {size_words(wanted.shm)}"
+        yield f"its shared memory is {size_text(found.shm)}, the file says {size_text(wanted.shm)}"
 
 
 def _mounts(wanted: Wanted, found: Container) -> Iterator[str]:
@@ -111,14 +112,6 @@ def _limit_words(limit: tuple[int, int] | None) -> str:
         return "not set"
     soft, hard = ("unlimited" if number < 0 else str(number) for number in limit)
     return soft if soft == hard else f"{soft}:{hard}"
-
-
-def size_words(size: int) -> str:
-    """Return bytes as the file has them: `1g`, `64m`."""
-    for unit, factor in (("g", 1 << 30), ("m", 1 << 20), ("k", 1 << 10)):
-        if size >= factor and size % factor == 0:
-            return f"{size // factor}{unit}"
-    return str(size)
 
 
 def spanned(paths: Iterable[str]) -> str:

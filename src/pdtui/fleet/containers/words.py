@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from pathlib import PurePosixPath
 
 from pdtui.text import clean_line
+from pdtui.topology.redact import redacted_text
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,7 +126,7 @@ def is_being_removed(said: str) -> bool:
 
 def trouble_of(said: str, place: Place, status: int | None = None) -> Trouble:
     """Return what an engine's last words mean; its own last line when they are not known."""
-    last = clean_line(next((line for line in reversed(said.splitlines()) if line.strip()), ""))
+    last = redacted_text(clean_line(next((line for line in reversed(said.splitlines()) if line.strip()), "")))
     last = last.removesuffix("See 'docker run --help'.").strip()
     for pattern, message, remedy in _TROUBLES:
         if match := pattern.search(said):

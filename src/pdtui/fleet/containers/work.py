@@ -13,7 +13,7 @@ from pdtui.fleet.crew import Crew
 from pdtui.fleet.intents import ChangeContainers
 from pdtui.fleet.operations import Operation
 from pdtui.text import clean_line
-from pdtui.topology.redact import shown_command
+from pdtui.topology.redact import redacted_text, shown_command
 
 ARRIVAL = 30.0
 """Seconds until pdtui is in a container that was started."""
@@ -214,5 +214,5 @@ class ContainerWork:
         if found.container is None or found.state not in ("exited", "dead", "created", "stopped"):
             return ""
         _, said = await self._engine.tell("logs")
-        last = clean_line(said.splitlines()[-1]) if said else "it said nothing"
+        last = redacted_text(clean_line(said.splitlines()[-1])) if said else "it said nothing"
         return f"started, but it ended at once: {last}"

@@ -26,6 +26,7 @@ from pdtui.topology.importing.observed import (
 )
 from pdtui.topology.importing.proxies import proxy_command
 from pdtui.topology.importing.report import Kind, Note, merged, note
+from pdtui.topology.memory_size import size_text
 from pdtui.topology.model import Node, SshOptions
 from pdtui.topology.redact import is_secret, redacted
 from pdtui.topology.reference import API_KEY_FLAG, API_KEY_VARIABLE
@@ -33,8 +34,6 @@ from pdtui.topology.script import SERVE
 
 _ADDRESSES = ("VLLM_HOST_IP", "HCCL_IF_IP")
 """Variables of a rank that say which address of its host the cluster uses."""
-
-_SIZES = ((1 << 30, "g"), (1 << 20, "m"), (1 << 10, "k"))
 
 
 def observed(
@@ -280,16 +279,12 @@ def _container(host: str, seen: ContainerSeen) -> ContainerCommand:
         host=host,
         name=seen.name,
         image=seen.image,
-        shm_size=_size(size) if isinstance(size, int) and size > 0 else "",
+        shm_size=size_text(size) if isinstance(size, int) and size > 0 else "",
         devices=tuple(_devices(settings)),
         mounts=tuple(_mounts(seen)),
         options=tuple(_options(settings)),
         origin=Origin(host),
     )
-
-
-def _size(size: int) -> str:
-    return next((f"{size // unit}{letter}" for unit, letter in _SIZES if size % unit == 0), str(size))
 
 
 def _devices(settings: Mapping[str, Any]) -> Iterator[str]:

@@ -13,7 +13,7 @@ from pdtui.topology.importing.observed import Origin, Said, ServeCommand
 from pdtui.topology.importing.report import Kind, Note, note
 from pdtui.topology.model import Role
 from pdtui.topology.ports import NIXL_SIDE_CHANNEL
-from pdtui.topology.redact import is_secret
+from pdtui.topology.redact import is_secret, redacted_text
 from pdtui.topology.reference import API_KEY_FLAG, API_KEY_VARIABLE
 
 PLACEHOLDER = "xxxx"
@@ -341,10 +341,10 @@ class _Sorter:
         return found[0].text if found else ""
 
     def _variable(self, name: str, said: Said) -> Any:
-        if is_secret(name) and said.text:
+        if (is_secret(name) and said.text) or redacted_text(said.text) != said.text:
             if not said.text.startswith("$"):
                 message = (
-                    f"the value of {name} is a secret and was not copied: it comes from the node's environment"
+                    f"the value of {name} holds a secret and was not copied: it comes from the node's environment"
                 )
                 self.add(Kind.TRANSLATION, message, said.origin)
             return {"from_env": name}
