@@ -18,10 +18,13 @@ from pdtui.topology.ports import (
     transfer_engine_range,
     transfer_engine_rpc_range,
 )
-from pdtui.topology.rules.registry import Context, error, info, npu_rule, rule, warning
+from pdtui.topology.rules.registry import Context, by_version, error, npu_rule, rule, warning
 
 DOCUMENTED_PER_NPU = 1000
-"""Ports that vLLM-Ascend's guide reserves for each NPU, whatever the version of Mooncake."""
+"""Ports that vLLM-Ascend's guide reserves for each NPU: from so many Mooncake picked until 0.3.7."""
+
+ALWAYS_PER_NPU = 100
+"""Ports for each NPU from which every version of Mooncake picks."""
 
 Clash = tuple[PortUse, PortUse]
 
@@ -124,36 +127,46 @@ def _use(use: PortUse) -> str:
 @npu_rule("P5", "P8", "R14", "R15")
 def transfer_engine(context: Context) -> Iterator[Problem]:
     """Ports keep out of the ranges from which Mooncake's transfer engine picks (R14, R15, P5, P8)."""
-    topology = context.topology
-    picked, documented, handshake = _Found(), _Found(), _Found()
+    topology, npus = context.topology, context.topology.npus_per_node
+    always, documented, others, handshake = _Found(), _Found(), _Found(), _Found()
     for uses, groups in _hosts(context):
+        kv = [use for use in uses if use.use == "kv"]
         for group in groups:
-            span = transfer_engine_range(topology, group)
-            picked.add(uses, span)
-            base = span[0]
-            end = base + DOCUMENTED_PER_NPU * topology.npus_per_node - 1
-            documented.add([use for use in uses if use.use == "kv"], (span[1] + 1, end))
+            base, last = transfer_engine_range(topology, group)
+            narrow = base + ALWAYS_PER_NPU * npus
+            always.add(kv, (base, narrow - 1))
+            documented.add(kv, (narrow, base + DOCUMENTED_PER_NPU * npus - 1))
+            others.add([use for use in uses if use.use != "kv"], (base, last))
             handshake.add(uses, transfer_engine_rpc_range(group))
-    per_npu, npus = ports_per_npu(context.release), topology.npus_per_node
-    for key, (first, last), ports in picked:
-        inside = f"the transfer engine picks its own: [{first}, {last + 1}), {per_npu} for each of {npus} NPUs"
-        if key[-1] == "kv_port":
-            message = (
-                f'kv ports {ports} lie where {inside}; ranks fail now and then with "Address already in use". '
-                f"Take a kv_port from {first + DOCUMENTED_PER_NPU * npus} up, or move ASCEND_BASE_PORT"
-            )
-            yield error("R14", message, key)
-        else:
-            yield warning("P8", f"port {ports} lies where {inside}; choose another", key)
+    for key, (first, _), ports in always:
+        yield error("R14", _picked(context, first, ports), key)
     for key, (first, last), ports in documented:
         message = (
             f"kv ports {ports} lie below {last + 1}, which the guide reserves for the transfer engine; that of "
             f"vllm-ascend {topology.vllm_ascend} stays below {first}, older ones do not"
+            if ports_per_npu(context.release) == ALWAYS_PER_NPU
+            else _picked(context, first - ALWAYS_PER_NPU * npus, ports)
         )
-        yield info("R15", message, key)
+        yield by_version(context, "R15", message, key)
+    for key, (first, _), ports in others:
+        yield warning("P8", f"port {ports} lies where {_range(context, first)}; choose another", key)
     for key, (first, last), ports in handshake:
         message = f"port {ports} lies in {first}-{last}, from which the transfer engine picks its own"
         yield warning("P5" if key[-1] == "kv_port" else "P8", message, key)
+
+
+def _range(context: Context, base: int) -> str:
+    each, npus = ports_per_npu(context.release), context.topology.npus_per_node
+    return f"the transfer engine picks its own: [{base}, {base + each * npus}), {each} for each of {npus} NPUs"
+
+
+def _picked(context: Context, base: int, ports: str) -> str:
+    movable = ports_per_npu(context.release) == ALWAYS_PER_NPU
+    return (
+        f'kv ports {ports} lie where {_range(context, base)}; ranks fail now and then with "Address already in '
+        f'use". Take a kv_port from {base + DOCUMENTED_PER_NPU * context.topology.npus_per_node} up'
+        f"{', or move ASCEND_BASE_PORT' if movable else ''}"
+    )
 
 
 class _Found:

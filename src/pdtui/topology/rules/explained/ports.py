@@ -37,12 +37,13 @@ RULES: Mapping[str, Explanation] = table(
         Explanation(
             "R15",
             "KV ports keep out of the range that the guide reserves for the transfer engine",
-            "It has 1000 ports for each NPU up to Mooncake 0.3.7 and 100 in newer ones: this file's "
-            "version does not reach so far, an older image would.",
-            "Nothing, as long as all nodes run this version; else kv_port 28000 and up with 8 NPUs, 36000 "
-            "with 16.",
+            "It has 1000 ports for each NPU up to Mooncake 0.3.7 (vllm-ascend before 0.18): now and then it picks "
+            "one of these, and a rank ends with «Address already in use». In newer ones it has 100, and ends "
+            "below these ports.",
+            "A kv_port of 28000 and up with 8 NPUs, 36000 with 16; nothing where all nodes run a newer version.",
             "vLLM-Ascend's PD guide, table of ports",
-            (Severity.INFO,),
+            (Severity.WARNING, Severity.INFO),
+            (((0, 18, 0), Severity.INFO),),
         ),
         Explanation(
             "R16",
