@@ -90,6 +90,50 @@ CASES = [
         "runtime.state_dir",
         "absolute",
     ),
+    *(
+        Case(
+            "F06",
+            ERROR,
+            ((old, f"{key}: {value!r}, {more}"),),
+            path,
+            "neither a host",
+            ((old, f"{key}: {right}, {more}"),),
+        )
+        for value in (
+            *(
+                "http://192.0.2.1",
+                "192.0.2.1:1999",
+                "root@n1",
+                "[::1]",
+                "n1 ",
+                "-oX=y",
+                "$(id)",
+                "192.0.2.300",
+                "a\\nb",
+            ),
+        )
+        for old, key, more, path, right in (
+            ("listen: 0.0.0.0,", "advertise", "listen: 0.0.0.0,", "proxy.advertise", "fd00::1"),
+            ("listen: 0.0.0.0,", "listen", "", "proxy.listen", "server-1.example"),
+            ("host: 192.0.2.1,", "host", "address: 192.0.2.1,", "nodes.n1.host", "bastion_1"),
+        )
+    ),
+    Case(
+        "F06",
+        ERROR,
+        (("host: 192.0.2.1, nic: eth0", "host: 192.0.2.1, nic: eth0 eth1"),),
+        "nodes.n1.nic",
+        "an interface",
+    ),
+    Case(
+        "F06",
+        ERROR,
+        (("name: small", "name: small\nruntime: {container: a b}"),),
+        "runtime.container",
+        "a container",
+        (("name: small", "name: small\nruntime: {container: a_b, image: 'r:5000/i@sha256:0'}"),),
+    ),
+    Case("F06", ERROR, (("served_name: m", 'served_name: "m\\nm"'),), "model.served_name", "one line"),
     Case("F06", WARNING, defaults("tokenizer: ~/t"), "defaults.args.tokenizer", "whole path"),
     Case("F06", WARNING, defaults(env="A: ~/t"), "defaults.env.A", "write $HOME/t", defaults(env="A: $HOME/t")),
     Case("F07", ERROR, (("name: small", "name: Small"),), "name", "a-z, 0-9"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shlex
 import textwrap
 from collections.abc import Iterator, Sequence
@@ -263,8 +264,8 @@ def _proxy(topology: Topology, proxy: ProxySettings, plan: Plan) -> str:
 
 def _try(topology: Topology, proxy: ProxySettings) -> str:
     host = f"[{proxy.advertise}]" if ":" in proxy.advertise else proxy.advertise
-    model = topology.model.served_name.replace("\\", "\\\\").replace('"', '\\"')
-    body = f'{{"model": "{model}", "prompt": "Who are you?", "max_tokens": 100, "temperature": 0}}'
+    model = json.dumps(topology.model.served_name, ensure_ascii=False)
+    body = f'{{"model": {model}, "prompt": "Who are you?", "max_tokens": 100, "temperature": 0}}'
     return "\n\n".join(
         [
             "Try it",

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
+from pdtui.topology.build import is_ip
 from pdtui.topology.findings import Path, Problem
 from pdtui.topology.model import Node, Role
 from pdtui.topology.rules.registry import Context, error, info, rule, warning
@@ -76,6 +77,32 @@ def paths(context: Context) -> Iterator[Problem]:
                 f"`{word}` cannot begin with `-`, which begins a flag, and neither begin nor end with a blank"
             )
             yield error("F06", message, ("model", key))
+        elif any(sign in word for sign in "\n\t"):
+            yield error("F06", "must be one line without tabs", ("model", key))
+
+
+_NO_HOST = re.compile(r"""\A-|[\s/@'"`$;&|<>(){}\[\]*?!#\\,=]|\A[\d.]+\Z""")
+_BLANK = re.compile(r"[\s/]")
+
+
+@rule("F06")
+def hosts(context: Context) -> Iterator[Problem]:
+    """Hosts are names or addresses alone, as an interface and a container are names alone (F06)."""
+    file = context.file
+    found: dict[Path, str] = {("nodes", name, "host"): node.host for name, node in file.nodes.items()}
+    if file.proxy is not None:
+        found |= {("proxy", "advertise"): file.proxy.advertise or "", ("proxy", "listen"): file.proxy.listen}
+    for path, host in found.items():
+        if not is_ip(host) and (_NO_HOST.search(host) or ":" in host) and not _PLACEHOLDER.fullmatch(host):
+            alone = "without user, port, scheme, brackets or blanks"
+            yield error("F06", f"`{host}` is neither a host name nor an IP address; write it {alone}", path)
+    words: dict[Path, str] = {("nodes", name, "nic"): node.nic or "" for name, node in file.nodes.items()}
+    words[("runtime", "container")] = (file.runtime.container or "").replace("/", "")
+    words[("runtime", "image")] = (file.runtime.image or "").replace("/", "")
+    for path, word in words.items():
+        if _BLANK.search(word) and not _PLACEHOLDER.fullmatch(word):
+            what = {"nic": "an interface, as `ip addr` prints it", "image": "an image"}
+            yield error("F06", f"`{word}` is no name of {what.get(str(path[-1]), 'a container')}", path)
 
 
 def _no_path(path: str) -> str:
