@@ -35,7 +35,7 @@ def test_operator_sees_a_fault_and_puts_it_right(cluster: Served, tmp_path: Path
         terminal.until("SERVING", "P 4/4", "D 8/8")
 
         terminal.press("t")
-        terminal.until("esc")
+        terminal.until("via embedded proxy")
         terminal.type("Who are you?")
         terminal.press("Enter")
         terminal.until("tokens", "stop", "decode/")
