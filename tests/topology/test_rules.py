@@ -408,6 +408,13 @@ CASES = [
         "defaults.args.data-parallel-size",
         "vLLM refuses",
     ),
+    Case(
+        "F11",
+        INFO,
+        (("served_name: m", "served_name: m, kind: dense"), *defaults("data-parallel-size: 1")),
+        "defaults.args.data-parallel-size",
+        "is 1 anyway",
+    ),
     Case("T11", INFO, (("served_name: m", "served_name: m, kind: dense"),), "groups.p.rpc_port", "no effect"),
     Case("T15", ERROR, (("{role: decode", "{role: prefill"),), "groups", "no decode group"),
     Case("T16", WARNING, (("192.0.2.3", "192.0.2.2"),), "nodes.n3", "same address"),

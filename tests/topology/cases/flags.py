@@ -153,6 +153,14 @@ FINEGRAINED = (
     Case(
         "R39",
         WARNING,
+        every(more("dynamic_eplb: true, gate_eplb: true")),
+        f"{ALL}.additional-config.gate_eplb",
+        "before 0.14.0 only; delete it",
+        (*every(more("dynamic_eplb: true, gate_eplb: true")), ('"0.22.1rc1"', '"0.13.0"')),
+    ),
+    Case(
+        "R39",
+        WARNING,
         every(more("eplb_config: {dynamic_epbl: false}")),
         f"{ALL}.additional-config.eplb_config.dynamic_epbl",
         "did you mean `dynamic_eplb`",

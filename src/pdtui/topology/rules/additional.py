@@ -81,6 +81,17 @@ EPLB = (
     "eplb_heat_collection_stage",
     "load_collection_phase",
 )
+EPLB_NESTED: Release = (0, 14, 0)
+"""The first release that reads the keys of `EPLB` in eplb_config; before they stand at the top."""
+
+EPLB_BEFORE = {
+    "init_redundancy_expert": "write num_redundant_experts into `eplb_config`",
+    "num_iterations_eplb_update": "write expert_heat_collection_interval into `eplb_config`",
+    "num_wait_worker_iterations": "write algorithm_execution_interval into `eplb_config`",
+    "gate_eplb": "delete it",
+}
+"""Keys of older releases for balancing experts -> what does the same now."""
+
 COMPILATION = (
     "fuse_norm_quant",
     "fuse_qknorm_rope",
@@ -97,7 +108,7 @@ NESTED = {
 """Keys that belong one level down -> into what."""
 
 _TOP_LEVEL_BEFORE: Release = (0, 12, 0)
-"""The first release that reads the keys of `NESTED` in their mappings only."""
+"""The first release that reads the other keys of `NESTED` in their mappings only."""
 
 
 def scheduler(said: Config, key: str) -> tuple[Any, tuple[str, ...]]:
@@ -120,10 +131,14 @@ def _known(context: Context, group: Group) -> Iterator[Problem]:
     for key, value in said.values.items():
         where = said.where(key)
         if key in NESTED:
-            if release >= _TOP_LEVEL_BEFORE:
+            if release >= (EPLB_NESTED if key in EPLB else _TOP_LEVEL_BEFORE):
                 message = (
                     f"`{key}` at the top of additional-config is read by nobody; write it into `{NESTED[key]}`"
                 )
+                yield warning("R39", message, where, on_key=True)
+        elif key in EPLB_BEFORE:
+            if release >= EPLB_NESTED:
+                message = f"`{key}` is read by vllm-ascend before {dotted(EPLB_NESTED)} only; {EPLB_BEFORE[key]}"
                 yield warning("R39", message, where, on_key=True)
         elif key in GONE:
             since, why = GONE[key]
@@ -139,11 +154,11 @@ def _known(context: Context, group: Group) -> Iterator[Problem]:
     eplb, finegrained = said.part("eplb_config"), said.part("finegrained_tp_config")
     for key in eplb:
         if key not in EPLB and release >= _TOP_LEVEL_BEFORE:
-            message = f"`{key}` is no key of eplb_config{_near(key, EPLB)}; vLLM-Ascend refuses to start"
+            message = f"`{key}` is no key of eplb_config, vLLM-Ascend refuses to start{_near(key, EPLB)}"
             yield warning("R39", message, said.where("eplb_config", key), on_key=True)
     for key in finegrained:
         if key not in FINEGRAINED:
-            message = f"`{key}` is no key of finegrained_tp_config{_near(key, FINEGRAINED)}; it is ignored"
+            message = f"`{key}` is no key of finegrained_tp_config and ignored{_near(key, FINEGRAINED)}"
             yield warning("R39", message, said.where("finegrained_tp_config", key), on_key=True)
 
 
@@ -152,7 +167,7 @@ def _unknown(context: Context, key: str, where: tuple[str | int, ...]) -> Proble
     said = release_of(context.topology.vllm_ascend)
     is_sure = bool(near) or (said is not None and (0, 22, 0) <= said <= NEWEST)
     message = (
-        f"`{key}` is no key of additional-config that is known here{near}; unknown ones are ignored in silence"
+        f"`{key}` is no key of additional-config that is known here; unknown ones are ignored in silence{near}"
     )
     return Problem("R39", Severity.WARNING if is_sure else Severity.INFO, message, where, on_key=True)
 

@@ -157,7 +157,7 @@ def single_ranks(context: Context) -> Iterator[Problem]:
                 yield error("T11", f"{message}; delete it, or raise dp_size", where, on_key=True)
 
 
-@rule("T11")
+@rule("F11", "T11")
 def dense_instances(context: Context) -> Iterator[Problem]:
     """A dense model runs as independent instances, without data parallel settings (T11)."""
     if context.topology.model.kind != "dense":
@@ -168,12 +168,15 @@ def dense_instances(context: Context) -> Iterator[Problem]:
                 message = f"`{key}` has no effect: ranks of a dense model are independent instances"
                 yield info("T11", message, ("groups", name, key))
         for key in context.topology.groups[name].args:
-            if key.startswith("data-parallel"):
+            where = context.where(context.topology.groups[name], "args", key)
+            if key == "data-parallel-size" and context.topology.groups[name].args[key] == 1:
+                yield info("F11", f"`{key}` is 1 anyway: instances are independent; delete it", where, on_key=True)
+            elif key.startswith("data-parallel"):
                 message = (
                     f"`{key}` with a dense model: vLLM refuses it or falls back to rank 0 in every instance; "
                     "delete it, or set model.kind to moe"
                 )
-                yield error("T11", message, context.where(context.topology.groups[name], "args", key), on_key=True)
+                yield error("T11", message, where, on_key=True)
 
 
 @rule("T13")
