@@ -62,7 +62,7 @@ def is_ip(text: str) -> bool:
     return True
 
 
-def _is_nobodys(address: str) -> bool:
+def is_nobodys(address: str) -> bool:
     """Whether an IP address stands for all or several servers."""
     ip = ipaddress.ip_address(address)
     return ip.is_unspecified or ip.is_multicast
@@ -152,7 +152,7 @@ class _Builder:
         elif node.address is not None and not is_ip(node.address):
             message = f"`address` must be an IP address, not {node.address}; KV links take no names"
             yield _error("F06", message, (*path, "address"))
-        elif _is_nobodys(node.address or node.host):
+        elif is_nobodys(node.address or node.host):
             message = f"{node.address or node.host} is no address of one server; write that of the interface `nic`"
             yield _error("F06", message, (*path, "address" if node.address else "host"))
         if node.nic is None:

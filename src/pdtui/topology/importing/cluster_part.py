@@ -19,6 +19,7 @@ from pdtui.topology.versions import release_of
 
 
 def name(work: Work) -> str:
+    """Return the cluster's name: as wanted, else made of the served name or the model's."""
     if work.wanted.name:
         return work.wanted.name
     said = next((rank.served or rank.model for rank in work.ranks if rank.served or rank.model), None)
@@ -28,6 +29,7 @@ def name(work: Work) -> str:
 
 
 def platform(work: Work) -> str:
+    """Return the platform: as wanted, else by the image's name, else by how many NPUs are used on a host."""
     if work.wanted.platform:
         return work.wanted.platform
     for container in work.seen.containers:
@@ -61,6 +63,7 @@ def _is_cpu(work: Work) -> bool:
 
 
 def version(work: Work) -> str:
+    """Return the version: as wanted, as read from what runs, or as the image's tag says; else ask for it."""
     if work.wanted.vllm_ascend:
         return work.wanted.vllm_ascend
     if work.seen.version is not None:
@@ -78,6 +81,7 @@ def version(work: Work) -> str:
 
 
 def runtime(work: Work) -> dict[str, Any]:
+    """Return `runtime`: the first container without what every container gets; empty on the hosts themselves."""
     containers = list(work.seen.containers)
     said: dict[str, Any] = {}
     if containers:
@@ -127,6 +131,7 @@ def _compare(work: Work, containers: Sequence[ContainerCommand]) -> None:
 
 
 def model(work: Work) -> dict[str, Any]:
+    """Return `model`; where ranks disagree, the first, and a note."""
     path, notes = compared.one_value(work.ranks, lambda rank: rank.model, "model", "R45")
     work.notes += notes
     served, notes = compared.one_value(work.ranks, _first_served, "served name", "R44")

@@ -105,6 +105,7 @@ def keep_served(work: Work, group: Formed, mine: dict[str, dict[str, Sourced]]) 
 
 
 def group_part(work: Work, group: Formed, level: levels.Level, connector: str) -> dict[str, Any]:
+    """Return a group as the file says it; `level` is what it has besides its role and all others."""
     first = group.first
     names = [work.places[host].name for host in group.hosts]
     path = ("groups", group.name)

@@ -159,6 +159,7 @@ def _text(value: Any) -> str:
 
 
 def parts_of(level: Level, *, kv: bool = True) -> dict[str, Any]:
+    """Return `kv` (unless it stands elsewhere), `env` and `args` of a level, those that there are."""
     part: dict[str, Any] = {}
     if kv and (said := kv_part(level)):
         part["kv"] = said
@@ -170,6 +171,7 @@ def parts_of(level: Level, *, kv: bool = True) -> dict[str, Any]:
 
 
 def kv_part(level: Level) -> dict[str, Any]:
+    """Return what a level says under `kv` besides the connector."""
     said = {
         "config": sourced(level.config),
         "extra": sourced(level.extra),

@@ -2,28 +2,21 @@
 
 from __future__ import annotations
 
-import ipaddress
 import re
 from collections.abc import Iterator
 from dataclasses import replace
 
-from pdtui.topology.build import MULTI
+from pdtui.topology.build import FLOWS, MULTI, is_ip, is_nobodys
 from pdtui.topology.importing import tolerant
 from pdtui.topology.importing.launches import Launch
-from pdtui.topology.importing.observed import (
-    Said,
-    ServeCommand,
-)
+from pdtui.topology.importing.observed import Said, ServeCommand
 from pdtui.topology.importing.stores import connector_of
+from pdtui.topology.model import Flow
 
 
 def is_address(text: str) -> bool:
     """Whether a text is the IP address of one server."""
-    try:
-        address = ipaddress.ip_address(text)
-    except ValueError:
-        return False
-    return not (address.is_unspecified or address.is_multicast)
+    return is_ip(text) and not is_nobodys(text)
 
 
 def needs_words(command: ServeCommand) -> bool:
@@ -41,12 +34,11 @@ def without_words(command: ServeCommand) -> ServeCommand:
 
 
 def flow_of(command: ServeCommand) -> str:
+    """Return the flow of a command's connector, `pull` for one that is not known; empty where none is named."""
     said = command.flags.get("kv-transfer-config")
     found = tolerant.read(said.text) if said is not None else None
     name = connector_of(found.value) if found is not None else ""
-    if not name or name == MULTI:
-        return ""
-    return "layerwise" if "Layerwise" in name or name.startswith("Sfa") else "pull"
+    return FLOWS.get(name, Flow.PULL).value if name not in ("", MULTI) else ""
 
 
 def first_address(started: Launch) -> str:
