@@ -17,25 +17,21 @@ from pdtui.fleet.conditions import start_warnings
 from pdtui.fleet.containers.desk import ContainerDesk
 from pdtui.fleet.containers.desk import in_words as nodes_in_words
 from pdtui.fleet.crew import Crew
-from pdtui.fleet.evidence import Saved, in_order_of_death, save_evidence
+from pdtui.fleet.evidence import Saved, save_evidence
 from pdtui.fleet.intents import (
     Blocker,
     ChangeContainers,
     Intent,
     Preview,
-    RankIntent,
     RestartRanks,
     StartRanks,
     StopRanks,
 )
 from pdtui.fleet.leases import Hold
 from pdtui.fleet.operations import Operation, Verb
-from pdtui.fleet.rolling import roll
+from pdtui.fleet.rank_work import RankWork
 from pdtui.fleet.scope import Scope, describe, in_words, make_scope, whole_groups
-from pdtui.fleet.snapshot import BROKEN_STATES, LeaseStatus, OperationStatus
-from pdtui.fleet.starting import Starting
-from pdtui.fleet.stopping import Stopping
-from pdtui.fleet.targets import in_short
+from pdtui.fleet.snapshot import LeaseStatus, OperationStatus
 
 
 class Supervisor:
@@ -111,7 +107,8 @@ class Supervisor:
             raise
         nodes = list(dict.fromkeys(self._crew.store.ranks[rank_id].node for rank_id in scope.ids))
         operation = self._operation(scope.verb, scope.ids, hold)
-        return self._begin(operation, intent, nodes, lambda: self._work(operation, intent, scope, left_out))
+        work = RankWork(self._crew, operation, ready_deadline=self._ready_deadline)
+        return self._begin(operation, intent, nodes, lambda: work.run(intent, scope.ids, left_out))
 
     async def _submit_containers(self, intent: ChangeContainers) -> str:
         desk, crew = self._containers, self._crew
@@ -384,65 +381,6 @@ class Supervisor:
         for node, why in hold.missing.items():
             words = f"no lease for {operation.id} ({operation.verb}): {why}; other consoles do not see it there"
             self._crew.store.event("warning", node, words)
-
-    async def _work(
-        self, operation: Operation, intent: RankIntent, scope: Scope, left_out: dict[str, str]
-    ) -> None:
-        crew = self._crew
-        for rank_id, why in left_out.items():
-            operation.rank(rank_id, "failed", why)
-        ids = [rank_id for rank_id in scope.ids if rank_id not in left_out]
-        if isinstance(intent, StopRanks):
-            await Stopping(crew, operation, grace=intent.grace, drain=intent.drain).run(ids)
-        elif isinstance(intent, RestartRanks) and intent.rolling:
-            await roll(crew, operation, ids, lambda group: self._restart(operation, intent, group))
-        elif isinstance(intent, RestartRanks):
-            await self._restart(operation, intent, ids)
-        elif ids:
-            await Starting(crew, operation, deadline=self._ready_deadline).run(ids)
-
-    async def _restart(self, operation: Operation, intent: RestartRanks, ids: Sequence[str]) -> None:
-        crew = self._crew
-        await self._save_evidence(operation, ids)
-        # All of them, by what the nodes say then: what was seen last may be older than another console's start.
-        stopping = Stopping(crew, operation, grace=intent.grace, drain=intent.drain, by_the_way=True)
-        await stopping.run(ids)
-        able = self._can_start(operation, ids)
-        if able:
-            await Starting(crew, operation, deadline=self._ready_deadline).run(able)
-
-    async def _save_evidence(self, operation: Operation, ids: Sequence[str]) -> None:
-        """Keep what explains the ranks that are broken, before the restart; what cannot be kept is told."""
-        crew = self._crew
-        broken = [rank_id for rank_id in ids if crew.store.ranks[rank_id].state in BROKEN_STATES]
-        if not broken:
-            return
-        operation.phase("evidence", "running", f"of {in_short(broken)}")
-        saved = await save_evidence(crew, broken)
-        broken = [rank_id for rank_id in in_order_of_death(crew, broken) if rank_id in saved]
-        kept = {rank_id: saved[rank_id].folder for rank_id in broken if saved[rank_id].folder}
-        missing = {rank_id: saved[rank_id].error for rank_id in broken if saved[rank_id].error}
-        many = "1 rank" if len(kept) == 1 else f"{len(kept)} ranks"
-        first_kept = next(iter(kept), "")
-        words = f"of {many}; {first_kept}: {kept[first_kept]}" if kept else "nothing was saved"
-        if missing:
-            first = next(iter(missing))
-            words += f"; {first}: {missing[first]}"
-            crew.store.event("warning", operation.id, f"evidence of {in_short(tuple(missing))}: {missing[first]}")
-        operation.phase("evidence", "done" if kept else "failed", words)
-        crew.journal.write("evidence", operation=operation.id, ranks=broken, folders=kept, missing=missing or None)
-
-    def _can_start(self, operation: Operation, ids: Sequence[str]) -> list[str]:
-        """Return the ranks that may start; one that did not stop keeps its MoE group from starting."""
-        bad = set(operation.failed(ids))
-        if self._crew.topology.model.kind == "moe":
-            plan = self._crew.plan.by_id
-            broken = {plan[rank_id].group: rank_id for rank_id in bad}
-            for rank_id in ids:
-                if rank_id not in bad and plan[rank_id].group in broken:
-                    operation.rank(rank_id, "skipped", f"not started: {broken[plan[rank_id].group]} did not stop")
-                    bad.add(rank_id)
-        return [rank_id for rank_id in ids if rank_id not in bad]
 
     def _conclude(self, operation: Operation) -> None:
         if not operation.running:
