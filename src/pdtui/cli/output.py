@@ -12,7 +12,10 @@ from pdtui.text import width
 
 def print_json(value: Mapping[str, object]) -> None:
     """Print what `--json` asks for; each command's shape carries a `schema_version` of its own."""
-    click.echo(json.dumps(value, ensure_ascii=False, indent=2))
+    text = json.dumps(value, ensure_ascii=False, indent=2)
+    if any("\ud800" <= sign <= "\udfff" for sign in text):  # The name of a file that is no text.
+        text = json.dumps(value, indent=2)
+    click.echo(text)
 
 
 def columns(head: Sequence[str], rows: Iterable[Sequence[str]]) -> list[str]:

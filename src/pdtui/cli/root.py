@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import errno
 import importlib
+import io
 import keyword
 import os
 import sys
@@ -111,8 +112,21 @@ def root() -> None:
     """
 
 
+def _print_any_text() -> None:
+    """Let a terminal show what its encoding has, and let files and pipes have UTF-8, whatever the locale is."""
+    for stream in (sys.stdout, sys.stderr):
+        if not isinstance(stream, io.TextIOWrapper):
+            continue
+        if stream is sys.stdout and not stream.isatty():
+            # Scripts, topology files and JSON: exact, with the names of files that are no text.
+            stream.reconfigure(encoding="utf-8", errors="surrogateescape")
+        else:
+            stream.reconfigure(errors="replace")
+
+
 def main(argv: list[str] | None = None) -> Any:
     """Run the command line; prints errors of pdtui without a traceback and exits."""
+    _print_any_text()
     try:
         status = root.main(args=argv, prog_name="pdtui", standalone_mode=False)
         if sys.stdout is not None:

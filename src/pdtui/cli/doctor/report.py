@@ -54,9 +54,6 @@ def command(file: Path | None, as_json: bool, redact: bool) -> int:
     most. Nothing is started or changed. Exit status: 1 when something stops pdtui from working, 0 with mere
     warnings, 2 when FILE cannot be read.
     """
-    for stream in (sys.stdout, sys.stderr):
-        if hasattr(stream, "reconfigure"):
-            stream.reconfigure(errors="replace")  # Whatever the locale is, this command says what it has to say.
     given = _Given(file) if file is not None else None
     looks = _looks(environment(), given.cluster if given is not None else "")
     begun = [_Look(name, look) for name, look in looks.items()]
