@@ -493,6 +493,13 @@ def test_findings_of_different_rules_come_together_in_the_order_of_the_file() ->
     assert loaded(text).topology is not None
 
 
+@pytest.mark.parametrize("rule", ["K20", "K25", "R29"])
+def test_context_parallelism_that_one_rule_refuses_is_no_error_of_another(rule: str) -> None:
+    [case] = [one for one in ALL if one.rule == rule and "context-parallel" in one.path]
+    findings = loaded(changed(*case.broken)).findings
+    assert {finding.rule for finding in findings if finding.severity is ERROR} == {rule}, findings
+
+
 def test_accepted_warnings_stay_visible_as_notes() -> None:
     edits = (
         ("kv_port: 14000", "kv_port: 36000"),

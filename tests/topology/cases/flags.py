@@ -543,6 +543,7 @@ WORKLOAD = (
         WARNING,
         (
             workload("input_tokens: 3000"),
+            (", max-model-len: 4000", ""),
             *prefill("enable-chunked-prefill: false, max-num-batched-tokens: 2048"),
         ),
         f"{P}.max-num-batched-tokens",

@@ -8,8 +8,10 @@ from collections.abc import Iterator, Mapping
 from itertools import combinations
 from typing import Any
 
+from pdtui.topology.build import SFA_REMOTE
 from pdtui.topology.findings import Path, Problem
 from pdtui.topology.model import Flow, Group, Role
+from pdtui.topology.rules.kv import WITHOUT_PCP
 from pdtui.topology.rules.registry import Context, by_version, error, npu_rule, rule, warning
 from pdtui.topology.rules.settings import config, count, is_enabled, is_hybrid, is_on, per_group, variable
 
@@ -172,7 +174,7 @@ def contexts(context: Context) -> Iterator[Problem]:
     for prefill in context.groups(Role.PREFILL):
         for decode in context.groups(Role.DECODE):
             ours, theirs = (group.pcp_size * _dcp(group) for group in (prefill, decode))
-            if ours % theirs:
+            if ours % theirs and SFA_REMOTE not in {prefill.connector, decode.connector}:
                 message = (
                     f"{prefill.name} splits a context {ours} ways, {decode.name} {theirs}; prefill's must be "
                     "decode's or a multiple of it (prefill- times decode-context-parallel-size)"
@@ -187,13 +189,16 @@ def _dcp(group: Group) -> int:
 
 def _decode_context(context: Context, group: Group) -> Iterator[Problem]:
     size = _dcp(group)
+    if group.connector == SFA_REMOTE:
+        return  # It allows none, which K25 says.
     if group.tp_size % size:
         message = (
             f"decode-context-parallel-size {size} of {group.name} must divide its tp_size {group.tp_size}: it "
             "splits what the ranks of one tensor parallel group hold"
         )
         yield error("K19", message, context.where(group, "args", "decode-context-parallel-size"))
-    if size * group.pcp_size > 1 and context.release >= INTERLEAVED:
+    refused = group.pcp_size > 1 and (group.pp_size > 1 or context.release >= WITHOUT_PCP)  # K20, R29
+    if size * group.pcp_size > 1 and context.release >= INTERLEAVED and not refused:
         yield from _interleaved(context, group)
 
 

@@ -38,6 +38,9 @@ KNOWN_KEYS = frozenset(
 DROPPED_KEYS = frozenset({"kv_rank", "kv_parallel_size", "kv_buffer_size", "kv_ip"})
 """Keys of old releases that no Ascend connector reads and the newest vLLM rejects."""
 
+WITHOUT_PCP: Release = (0, 25, 1)
+"""The first vllm-ascend without prefill context parallelism."""
+
 NEEDLESS_KEYS = frozenset({"kv_connector_module_path", "kv_buffer_device"})
 
 
@@ -140,7 +143,7 @@ def sizes_fit(context: Context) -> Iterator[Problem]:
             if group.pp_size > 1:
                 message = f"{group.name} has pipeline and prefill context parallelism; only one of them is allowed"
                 yield error("R29", message, where)
-            if context.release >= (0, 25, 1):
+            if context.release >= WITHOUT_PCP:
                 yield error("K20", "prefill context parallelism was removed in vllm-ascend 0.25.1", where)
 
 

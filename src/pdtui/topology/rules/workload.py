@@ -98,6 +98,8 @@ def _prompt(context: Context, group: Group, workload: WorkloadPart) -> Iterator[
         return
     where = context.where(group, "args", "max-num-batched-tokens")
     if group.args.get("enable-chunked-prefill") is False:
+        if (count(group, "max-model-len") or 0) > tokens:
+            return  # vLLM refuses to start: S2.
         message = (
             f"max-num-batched-tokens of {group.name} is {tokens}, a mean prompt of the workload has {prompt}, and "
             "enable-chunked-prefill is false: such prompts are never computed"
