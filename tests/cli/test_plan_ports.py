@@ -40,7 +40,7 @@ def test_a_node_shows_who_binds_what_and_what_lies_near(folder: Path) -> None:
         ["60000-60016", "hccl", "-", "in ephemeral"],
     ]
     assert (
-        "21700-21707  kv                   d/0..3  kept free, 101 above 20000-21599"
+        "21700-21707  kv                   d/0..3  nobody listens, 101 above 20000-21599"
         in pdtui("plan", "near.yaml", "--ports", "@n2", cwd=folder).stdout
     )
 

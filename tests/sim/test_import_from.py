@@ -54,13 +54,8 @@ async def simulation(tmp_path: Path, request: pytest.FixtureRequest) -> AsyncIte
 
 
 def hosts(simulation: Simulation, *names: str, container: str = "") -> Hosts:
-    """Return nodes by names that only an SSH configuration knows."""
-    keys = simulation.root / "ssh"
-    lines = ["Host *", f" IdentityFile {keys / 'id_ed25519'}", f" UserKnownHostsFile {keys / 'known_hosts'}"]
-    for node in simulation.nodes.values():
-        lines += [f"Host {node.machine.name}", f" HostName {node.machine.address}", f" Port {node.ssh.port}"]
-    (simulation.root / "hosts.conf").write_text("\n".join(lines) + "\n")
-    ssh = SshOptions(user="root", config=simulation.root / "hosts.conf")
+    """Return nodes by names that only the SSH configuration beside the simulated topology knows."""
+    ssh = SshOptions(user="root", config=simulation.root / "ssh" / "config")
     return hosts_of(names or tuple(simulation.nodes), ssh, container=container)
 
 
@@ -132,7 +127,7 @@ async def test_what_runs_is_what_the_plan_says_whoever_started_it(simulation: Si
 
     status, out, err = await pdtui(
         *("import", "--from", *simulation.nodes, "nowhere", "--user", "root", "--json"),
-        *("--ssh-config", str(simulation.root / "hosts.conf"), "-o", str(tmp_path / "new.yaml")),
+        *("--ssh-config", str(simulation.root / "ssh" / "config"), "-o", str(tmp_path / "new.yaml")),
     )
     assert status == 1, err  # One host could not be asked.
     assert "node3: 2 servers, 16 NPUs" in err

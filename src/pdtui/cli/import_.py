@@ -23,7 +23,7 @@ _TITLES = {
     Kind.UNREAD: "could not be read",
     Kind.ASKED: "to be written by you",
     Kind.CONTRADICTION: "contradictions, with both places",
-    Kind.FINDING: "wrong in the scripts",
+    Kind.FINDING: "wrong in what was read",
     Kind.TRANSLATION: "said in another way now",
     Kind.ASSUMPTION: "concluded, not said outright",
     Kind.ORIGIN: "where values come from",

@@ -109,7 +109,7 @@ def near_words(row: PortRow) -> str:
 
     What is farther than ports that somebody would move by is left out where the row lies inside another range.
     """
-    words = [] if row.bound or row.is_range else ["kept free"]
+    words = [] if row.bound or row.is_range else ["nobody listens"]
     words += [
         f"COLLIDES with {near.use} of {near.owner}" if near.owner else f"in {near.use}"
         for near in row.near

@@ -280,13 +280,6 @@ class Simulation:
         network: Network | None,
         places: Mapping[str, Place],
     ) -> Path:
-        config = keys.folder / "config"
-        lines = ["# Nothing of ~/.ssh/config applies to simulated nodes."]
-        if network is not None:
-            # For `ssh -F` by hand too.
-            lines += [f"ProxyCommand {network.proxy_command}", f"IdentityFile {keys.client}"]
-            lines += [f"UserKnownHostsFile {keys.known_hosts}", f"User {keys.user}"]
-        config.write_text("\n".join(lines) + "\n", encoding="utf-8")
         nodes = {
             name: SimulatedNode(
                 place.host if network else self.nodes[name].machine.address,
@@ -297,6 +290,7 @@ class Simulation:
             )
             for name, place in places.items()
         }
+        config = _ssh_config(keys, nodes, network)
         text = self._source.rewrite(
             Replacements(
                 nodes=nodes,
@@ -312,6 +306,19 @@ class Simulation:
         path = self.root / f"{self._source.name}.yaml"
         path.write_text(text, encoding="utf-8")
         return path
+
+
+def _ssh_config(keys: _Keys, nodes: Mapping[str, SimulatedNode], network: Network | None) -> Path:
+    """Write what reaches the nodes, by name or host, without the topology: `ssh -F`, `pdtui import --from`."""
+    lines = ["# Nothing of ~/.ssh/config applies to simulated nodes."]
+    if network is not None:
+        lines.append(f"ProxyCommand {network.proxy_command}")
+    lines += [f"IdentityFile {keys.client}", f"UserKnownHostsFile {keys.known_hosts}", f"User {keys.user}"]
+    for name, node in nodes.items():
+        lines += [f"Host {name} {node.host}", f"  HostName {node.host}", f"  Port {node.port}"]
+    path = keys.folder / "config"
+    path.write_text("\n".join(lines) + "\n", encoding="utf-8")
+    return path
 
 
 class _Keys:
