@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import json
 import re
 
@@ -10,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pdtui.topology.plan import PortUse, RankPlan
-from pdtui.topology.planner import make_plan
+from pdtui.topology.planner import flag_words, make_plan
 from pdtui.topology.ports import kv_ports
 from pdtui.topology.versions import known_release, mooncake_of, release_of
 from tests.topology.examples import changed, loaded, topology
@@ -155,7 +156,7 @@ def test_arguments_in_every_form() -> None:
         (
             "{enforce-eager: true}",
             """{a: true, b: false, c: {x: [1, true, null], "é": 1.50}, d: [one, 2, {y: 1}], e: {json: [1, 2]},
-               f: 0.90, g: text with space, h: null, i: '{"z": 1}', seed: 7}""",
+               f: 0.90, g: text with space, h: null, i: '{"z": 1}', j: -x, k: -1, l: -0.5, seed: 7}""",
         ),
     )
     words = list(given.argv[given.argv.index("--served-model-name") + 2 :])
@@ -180,7 +181,19 @@ def test_arguments_in_every_form() -> None:
         "text with space",
         "--i",
         '{"z": 1}',
+        "--j=-x",
+        "--k",
+        "-1",
+        "--l",
+        "-0.5",
     ]
+
+
+@given(st.text(max_size=8))
+def test_any_text_is_the_flags_value_for_argparse(text: str) -> None:
+    parser = argparse.ArgumentParser(exit_on_error=False)
+    parser.add_argument("--chat-template")
+    assert parser.parse_args(flag_words({"chat-template": text})).chat_template == text
 
 
 def test_derived_values_can_be_overridden_and_removed() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import ipaddress
 import json
+import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -15,6 +16,9 @@ from pdtui.topology.ports import NIXL_SIDE_CHANNEL, kv_ports, port_map, side_cha
 from pdtui.topology.reference import reference
 from pdtui.topology.script import SERVE
 from pdtui.topology.versions import known_release
+
+_NUMBER = re.compile(r"-(?:\d+|\d*\.\d+)")
+"""What argparse takes for a negative number and not for a flag."""
 
 KV_ROLES: Mapping[Role, str] = {Role.PREFILL: "kv_producer", Role.DECODE: "kv_consumer"}
 
@@ -226,7 +230,10 @@ def _words(flag: str, value: Any) -> tuple[str, ...]:
         return flag, _json(value["json"] if set(value) == {"json"} else value)
     if isinstance(value, (list, tuple)):
         return flag, *(item_text(item) for item in value)
-    return flag, str(value)
+    text = str(value)
+    if text.startswith("-") and not _NUMBER.fullmatch(text):
+        return (f"{flag}={text}",)  # argparse takes a word that begins with a dash for the next flag.
+    return flag, text
 
 
 def item_text(value: Any) -> str:
