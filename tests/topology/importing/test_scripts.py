@@ -249,6 +249,18 @@ def test_secrets_are_referred_to_and_not_copied() -> None:
     assert "hunter2" not in everything
 
 
+def test_no_line_of_the_report_repeats_a_secret() -> None:
+    script = (
+        "docker run -e HF_TOKEN=s3cret --env=URL=https://ann:s3cret@host --name c img:1 bash\n"
+        "vllm serve /m --port 7100 --api-key s3cret\\\n--served-model-name m\n"
+        "( ( export MY_TOKEN=s3cret\n"
+    )
+    draft = imported({"192.0.0.1=a.sh": script})
+    assert "s3cret" not in draft.text + " ".join(note.message for note in draft.notes)
+    assert 'options: ["-e", HF_TOKEN, "--env=URL"]' in draft.text
+    assert any("bash reads one word" in note.message for note in draft.notes)
+
+
 def test_a_secret_flag_that_is_no_key_for_clients_is_left_to_the_user() -> None:
     draft = imported({"192.0.0.1=a.sh": "vllm serve /m --hf-token hunter2 --port 7100\n"})
     assert "VLLM_API_KEY" not in draft.text
@@ -359,7 +371,7 @@ def test_short_flags_are_read_by_their_long_names_and_strange_ones_named() -> No
     assert "max-num-seqs: 4" in text
     assert "compilation-config.cudagraph_mode: FULL" in text
     assert [one.message for one in made.notes if one.kind is Kind.UNREAD] == [
-        "-O3 was left out: its long form is not known here; write that"
+        "-O3 was left out: write optimization-level, or compilation-config.level before vLLM 0.12"
     ]
 
 

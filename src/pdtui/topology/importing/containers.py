@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from pdtui.topology.importing.observed import ContainerCommand, Origin, Said
+from pdtui.topology.importing.report import Kind, Note, note
+from pdtui.topology.redact import is_secret, redacted_text
 
 _VALUED = frozenset(
     {
@@ -25,9 +27,15 @@ _OURS = frozenset(
 _OWN_NET = frozenset({"host"})
 
 
-def container_command(words: Sequence[Said], *, host: str, origin: Origin) -> ContainerCommand | None:
-    """Return what a `docker run` says; `words` come after `run`. None when it names no image."""
+def container_command(
+    words: Sequence[Said], *, host: str, origin: Origin
+) -> tuple[ContainerCommand | None, list[Note]]:
+    """Return what a `docker run` says, and what is to be said about it; `words` come after `run`.
+
+    None when it names no image.
+    """
     name = shm = ""
+    notes: list[Note] = []
     devices: list[str] = []
     mounts: list[str] = []
     options: list[str] = []
@@ -39,6 +47,10 @@ def container_command(words: Sequence[Said], *, host: str, origin: Origin) -> Co
         if not equals and option in _VALUED:
             value = texts[at] if at < len(texts) else ""
             at += 1
+        if option in {"-e", "--env"} and _is_secret(value):
+            value = value.partition("=")[0]
+            message = f"the value of {value} is a secret and was not copied: set it where the container is started"
+            notes.append(note(Kind.TRANSLATION, message, origin, path="runtime.options"))
         if option == "--name":
             name = value
         elif option == "--shm-size":
@@ -52,5 +64,12 @@ def container_command(words: Sequence[Said], *, host: str, origin: Origin) -> Co
         elif option not in _OURS and option != "--entrypoint":  # A container of ranks has its own.
             options += [f"{option}={value}"] if equals else [option, value] if option in _VALUED else [option]
     if at >= len(texts):
-        return None
-    return ContainerCommand(host, name, texts[at], shm, tuple(devices), tuple(mounts), tuple(options), origin)
+        return None, [note(Kind.UNREAD, "a container without an image", origin)]
+    command = ContainerCommand(host, name, texts[at], shm, tuple(devices), tuple(mounts), tuple(options), origin)
+    return command, notes
+
+
+def _is_secret(assignment: str) -> bool:
+    """Whether `NAME=VALUE` has a value that is one."""
+    name, _, value = assignment.partition("=")
+    return bool(value) and (is_secret(name) or redacted_text(assignment) != assignment)

@@ -12,6 +12,7 @@ from pdtui.topology.importing.report import Kind, Note, note
 from pdtui.topology.importing.shell import Script
 from pdtui.topology.importing.values import State, Value, Values
 from pdtui.topology.importing.words import Piece, Word, pieces_of, statements
+from pdtui.topology.redact import redacted_text
 
 if TYPE_CHECKING:
     from tree_sitter import Node
@@ -307,7 +308,7 @@ class Evaluator(Values):
                     self.notes.append(
                         note(
                             Kind.ASSUMPTION,
-                            f"`if {text}` was read as if it held"
+                            f"`if {redacted_text(text)}` was read as if it held"
                             + (", not its other branches" if branches[1:] else ""),
                             self._origin(self.script.line(node)),
                         )

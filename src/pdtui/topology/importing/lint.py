@@ -9,6 +9,7 @@ from pdtui.topology.findings import Severity
 from pdtui.topology.importing.launches import Launch
 from pdtui.topology.importing.observed import Origin
 from pdtui.topology.importing.report import Kind, Note, note
+from pdtui.topology.redact import redacted_text
 
 _ERASED = re.compile(r"\brm\s+(?:-\w+\s+)+\S*ascend/log|\bfind\s+\S*ascend/log\S*\s.*-delete")
 _VISIBLE = re.compile(r"\bASCEND_RT_VISIBLE_DEVICES=[\"']?\$\{?([1-9])")
@@ -57,7 +58,8 @@ def _lines(lines: list[str], source: str, first_line: int) -> Iterator[Note]:
             following = lines[number + 1] if number + 1 < len(lines) else ""
             if following and not following[0].isspace():
                 last, first = code[:-1].split()[-1], following.split()[0].rstrip("\\")
-                message = f"no blank before the backslash and none in the next line: bash reads {last}{first}"
+                read = "one word" if redacted_text(code) != code else f"{last}{first}"
+                message = f"no blank before the backslash and none in the next line: bash reads {read}"
                 yield _error("R60", message, at)
         if _ERASED.search(code):
             message = (

@@ -5,7 +5,6 @@ Readers of scripts and of processes make these records; `assemble` makes a topol
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
@@ -69,8 +68,8 @@ class ServeCommand:
     flags: Mapping[str, Said]
     """Long name without dashes, in the order of the command: `tensor-parallel-size`, `no-enable-prefix-caching`.
 
-    Underscores are dashes, as vLLM reads them; of a flag that is given twice the last counts, as in vLLM. A short
-    form that is not known stands as it is written: `-x`.
+    Underscores are dashes, as vLLM reads them; of a flag that is given twice the last counts, as in vLLM. `-O3`,
+    which is another flag in older releases, stands as it is written.
     """
     env: Mapping[str, Said]
     """Variables that were set for it; of a running process, those that a topology says anything about."""
@@ -234,8 +233,9 @@ def serve_command(
 
 
 def _is_flag(word: Said) -> bool:
-    """Whether a word is a flag, and no value: of those some are numbers below zero."""
-    return (word.text.startswith("--") and word.text != "--") or re.match(r"-[A-Za-z]", word.text) is not None
+    """Whether a word is a flag, and no value: of those, too, some begin with a dash."""
+    text = word.text
+    return long_name(text) != "" or (text.startswith("--") and text != "--") or text.startswith("-O")
 
 
 def _joined(values: Sequence[Said], origin: Origin) -> Said:

@@ -11,7 +11,8 @@ from pdtui.topology.importing.observed import Origin
 from pdtui.topology.importing.ranks import NIC_VARIABLES
 from pdtui.topology.importing.report import Kind, Note, note
 from pdtui.topology.importing.work import Work
-from pdtui.topology.redact import redacted_text
+from pdtui.topology.redact import HIDDEN, is_secret, redacted_text
+from pdtui.topology.reference import is_reference
 
 _NUMBERS = {
     "dp_size": "data-parallel-size",
@@ -58,6 +59,7 @@ def _level(prefix: str, level: Level) -> Iterator[Note]:
 
 
 def _of(path: str, value: Any, origin: Origin) -> Note:
-    text = redacted_text(flow(value))
+    hidden = is_secret(path.rpartition(".")[2]) and not is_reference(value)
+    text = HIDDEN if hidden else redacted_text(flow(value))
     shown = text if len(text) <= _LONGEST else f"{text[: _LONGEST - 3]}..."
     return note(Kind.ORIGIN, f"{path}: {shown}", origin, path=path)

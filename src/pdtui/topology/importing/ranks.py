@@ -131,7 +131,11 @@ def sort(command: ServeCommand) -> tuple[Rank, list[Note]]:
     flags = {name: said for name, said in command.flags.items() if name not in strange}
     sorter = _Sorter(replace(command, flags=flags))
     for name, said in strange.items():
-        sorter.add(Kind.UNREAD, f"{name} was left out: its long form is not known here; write that", said.origin)
+        sorter.add(
+            Kind.UNREAD,
+            f"{name} was left out: write optimization-level, or compilation-config.level before vLLM 0.12",
+            said.origin,
+        )
     sorter.old_variables()
     sorter.parallel()
     sorter.transfer()

@@ -32,6 +32,7 @@ from pdtui.topology.importing.sources import Source, decoded, env_fragment, json
 from pdtui.topology.importing.targets import targets
 from pdtui.topology.importing.templates import first_address, flow_of, is_address, needs_words, without_words
 from pdtui.topology.importing.values import State
+from pdtui.topology.redact import redacted_text
 
 _SEEN_HOST = ("local_ip", "LOCAL_IP", "HCCL_IF_IP", "VLLM_HOST_IP", "HOST_IP", "host_ip", "NODE_IP", "node_ip")
 """Variables that hold the address of the machine on which a script runs."""
@@ -129,7 +130,7 @@ class _Reader:
             self.notes += lint.lint(piece.text, piece.name, piece.first_line)
             script = Script(piece.text, piece.first_line)
             for line, text in script.errors():
-                self._unread(f"no shell that can be read: {text:.60}", Origin(piece.name, line))
+                self._unread(f"no shell that can be read: {redacted_text(text):.60}", Origin(piece.name, line))
             state = State(dict(self.common), dict.fromkeys(self.common))
             found, evaluator = self._run(piece, script, state)
             self.notes += evaluator.notes
@@ -191,10 +192,9 @@ class _Reader:
             if not self._other_flow(proxy):
                 self.notes += notes
         elif understood.kind == "container":
-            container = container_command(understood.words, host=host, origin=ran.origin)
-            if container is None:
-                self._unread("a container without an image", ran.origin)
-            else:
+            container, notes = container_command(understood.words, host=host, origin=ran.origin)
+            self.notes += notes
+            if container is not None:
                 self.containers.append(container)
         elif understood.kind == "source":
             self._sourced(understood, ran)
