@@ -17,7 +17,7 @@ from pdtui.topology.load import load
 from pdtui.topology.model import Topology
 from pdtui.topology.plan import RankPlan
 from pdtui.topology.planner import make_plan
-from pdtui.topology.render.container import container_argv
+from pdtui.topology.render.container import STATE_DIR, container_argv
 from pdtui.topology.render.files import render
 from tests.topology.examples import loaded
 from tests.topology.render.test_running import SHAPES
@@ -31,7 +31,7 @@ def imported(topology: Topology) -> tuple[Topology, Draft]:
     sources = [
         Source(file.path, file.text.encode())
         for file in render(topology).files
-        if file.path.endswith(".sh") and "container_shell" not in file.path
+        if file.path.endswith((".sh", ".py")) and "container_shell" not in file.path
     ]
     wanted = Wanted(
         name=topology.name,
@@ -94,6 +94,7 @@ def same_plan(before: Topology, after: Topology) -> None:
     assert (before.proxy.advertise, before.proxy.port) == (after.proxy.advertise, after.proxy.port)
     if before.runtime.image:
         assert container(before) == container(after)
+        assert f"{STATE_DIR}:{STATE_DIR}" not in after.runtime.mounts  # Every container of ours has it.
 
 
 def container(topology: Topology) -> dict[str, tuple[str, ...]]:

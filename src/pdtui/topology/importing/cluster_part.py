@@ -14,7 +14,7 @@ from pdtui.topology.importing.ranks import PLACEHOLDER, Rank, is_placeholder
 from pdtui.topology.importing.report import Kind, note
 from pdtui.topology.importing.work import Work
 from pdtui.topology.model import NPUS_PER_NODE
-from pdtui.topology.render.container import usual
+from pdtui.topology.render.container import STATE_DIR, usual
 from pdtui.topology.versions import release_of
 
 
@@ -111,8 +111,10 @@ def runtime(work: Work) -> dict[str, Any]:
 
 
 def _beyond_usual(work: Work, container: ContainerCommand) -> tuple[list[str], list[str]]:
-    """Return device files and mounts that are not every container's: NPUs and their driver."""
+    """Return device files and mounts that are not every container's: NPUs, their driver, the folder of records."""
     usual_devices, usual_mounts = usual(work.platform)
+    state_dir = work.seen.state_dir.text if work.seen.state_dir is not None else STATE_DIR
+    usual_mounts |= {f"{state_dir}:{state_dir}"}
     devices = [
         name for name in container.devices if not re.search(r"/davinci\d+$", name) and name not in usual_devices
     ]

@@ -120,6 +120,8 @@ class _Reader:
 
     def _python(self, part: Part, name: str, host: str) -> None:
         found, notes = python_launch(part.text, name, part.first_line, host=host)
+        if found is None and any(one.kind == "port" for one in targets(part.text, name)):
+            return  # A benchmark's settings: what they are aimed at is all that is in them.
         self.notes += notes
         if found is not None:
             self.launches.append(found)
