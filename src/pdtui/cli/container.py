@@ -112,8 +112,9 @@ def recreate(
     confirm: str,
     pull: bool,
 ) -> int:
-    """Stop and remove the container and make it anew; refused as `down`, and where the image is missing.
+    """Make the container anew; refused as `down`, and where the image is missing.
 
+    The old one is kept as NAME-before-pdtui until the new one runs and pdtui is in it, and runs again otherwise.
     Exit status: 1 when a node did not get there.
     """
     return _end(

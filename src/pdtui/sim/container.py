@@ -48,7 +48,7 @@ async def begin(machine: Machine, processes: NodeProcesses) -> None:
     if refused:
         (machine.engine / "plain").write_text(f"{refused}\n", encoding="utf-8")
         show_mounts(machine)
-        image = machine.engine / machine.container / "image"
+        image = machine.engine / "image"
         shutil.rmtree(image, ignore_errors=True)
         shutil.copytree(machine.rank_root, image, symlinks=True)
 

@@ -148,7 +148,7 @@ class Container:
         if "no-state" in words:
             (self.home / "no-state").touch()
         shutil.rmtree(self.root, ignore_errors=True)
-        shutil.copytree(Path(self.base["home"]) / "image", self.root, symlinks=True)
+        shutil.copytree(self.node / "engine" / "image", self.root, symlinks=True)
         self.start()
 
     def start(self) -> None:
@@ -240,6 +240,15 @@ class Container:
         """End it at once and remove its root folder."""
         self.stop("0")
         shutil.rmtree(self.root, ignore_errors=True)
+
+    def rename(self, tool: str, name: str) -> None:
+        """Give it another name; what runs in it does not notice."""
+        other = Container(self.node, name)
+        if other.root.is_dir() or is_taken(self.node, name):
+            raise name_conflict(name, tool)
+        shutil.rmtree(other.home, ignore_errors=True)  # What is known of one that was removed.
+        self.home.rename(other.home)
+        self.root.rename(other.root)
 
     def pause(self) -> None:
         """Freeze every process in it."""
@@ -409,18 +418,10 @@ def run(node: Path, tool: str, words: list[str]) -> str:
     """Do `run WORDS`; returns what it prints."""
     made = read_run(words)
     name = made["name"]
-    if (node / "containers" / name).is_dir():
-        taken = {
-            "podman": f'Error: creating container storage: the container name "{name}" is already in use by'
-            f" {ID}. You have to remove that container to be able to reuse that name: that name is already in use",
-            "nerdctl": f'FATA[0000] name "{name}" is already used by ID "{ID}"',
-        }
-        conflict = (
-            f'docker: Error response from daemon: Conflict. The container name "/{name}" is already in use by'
-            f' container "{ID}". You have to remove (or rename) that container to be able to reuse that name.'
-        )
-        raise Refused(taken.get(tool, conflict), status=1 if tool == "nerdctl" else 125)
+    if (node / "containers" / name).is_dir() or is_taken(node, name):
+        raise name_conflict(name, tool)
     Images(node, tool).require(made["image"], running=True)
+    require_sources(node, tool, made)
     if (node / "engine" / "full").exists():
         raise Refused(
             "docker: Error response from daemon: mkdir /var/lib/docker/overlay2/2f: no space left on device.",
@@ -428,6 +429,42 @@ def run(node: Path, tool: str, words: list[str]) -> str:
         )
     Container(node, name).run(made)
     return ID
+
+
+def require_sources(node: Path, tool: str, made: dict[str, Any]) -> None:
+    """Refuse mounts of what is not there; of `-v` docker and nerdctl make a folder, podman does not."""
+    asked = [source for source, _, _ in made["mounts"]] if tool == "podman" else made["must_exist"]
+    for source in asked:
+        if not (node / source.lstrip("/")).exists() and not Path(source).exists():
+            words = {
+                "podman": f"Error: statfs {source}: no such file or directory",
+                "nerdctl": f'FATA[0000] failed to stat "{source}": stat {source}: no such file or directory',
+            }
+            docker = (
+                'docker: Error response from daemon: invalid mount config for type "bind": bind source path does'
+                f" not exist: {source}.\nSee 'docker run --help'."
+            )
+            raise Refused(words.get(tool, docker), status=1 if tool == "nerdctl" else 125)
+
+
+def is_taken(node: Path, name: str) -> bool:
+    """Whether a container that this user does not see has the name."""
+    path = node / "engine" / "taken"
+    return path.exists() and name in path.read_text(encoding="utf-8").split()
+
+
+def name_conflict(name: str, tool: str) -> Refused:
+    """Return what is said of a name that another container has."""
+    words = {
+        "podman": f'Error: creating container storage: the container name "{name}" is already in use by'
+        f" {ID}. You have to remove that container to be able to reuse that name: that name is already in use",
+        "nerdctl": f'FATA[0000] name "{name}" is already used by ID "{ID}"',
+    }
+    docker = (
+        f'docker: Error response from daemon: Conflict. The container name "/{name}" is already in use by'
+        f' container "{ID}". You have to remove (or rename) that container to be able to reuse that name.'
+    )
+    return Refused(words.get(tool, docker), status=1 if tool == "nerdctl" else 125)
 
 
 ID = "5d1b2b7a1c6fd14a5f0c8f8d2c6f8d1b7f3f2a9f0e7b1c2d3e4f5a6b7c8d9e0f"
@@ -459,8 +496,10 @@ def main(node: str) -> int:
         else:
             getattr(Container(Path(node), name), verb)(*words)
     except BadWords as error:
-        print(error, file=sys.stderr)  # noqa: T201
-        return 125
+        tool = words[0]
+        before = {"podman": "Error: ", "nerdctl": "FATA[0000] "}.get(tool, "")
+        print(f"{before}{error}\nSee '{tool} run --help'.", file=sys.stderr)  # noqa: T201
+        return 1 if tool == "nerdctl" else 125
     except Refused as error:
         own = str(error).startswith(("docker:", "Error", "FATA", "Unable"))
         print(error if own else f"Error response from daemon: {error}", file=sys.stderr)  # noqa: T201

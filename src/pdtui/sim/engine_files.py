@@ -11,7 +11,7 @@ from collections.abc import Collection, Iterator
 from pathlib import Path
 from typing import Any
 
-from pdtui.sim.engine_words import described, size_of
+from pdtui.sim.engine_words import BadWords, described, read_run, size_of
 from pdtui.sim.machine import HERE, Machine, python, write_executable
 from pdtui.sim.software import PORT_RANGE, RESERVED_PORTS, device_names
 
@@ -50,7 +50,7 @@ def write_engine(machine: Machine) -> None:
     }
     (home / "spec.json").write_text(json.dumps(spec), encoding="utf-8")
     (machine.engine / "images").write_text(f"{machine.image}\n", encoding="utf-8")
-    base = {"binds": binds[: len(binds) - len(mounts)], "hostname": machine.container_hostname, "home": str(home)}
+    base = {"binds": binds[: len(binds) - len(mounts)], "hostname": machine.container_hostname}
     base["state"] = str(machine.state)
     (machine.engine / "base.json").write_text(json.dumps(base), encoding="utf-8")
     write_inspect(machine)
@@ -58,7 +58,7 @@ def write_engine(machine: Machine) -> None:
     etc.mkdir(parents=True, exist_ok=True)
     for name, text in CONTAINER_ETC.items():
         (etc / name).write_text(text.format(hostname=machine.container_hostname), encoding="ascii")
-    shutil.copytree(etc.parent, home / "image", symlinks=True)
+    shutil.copytree(etc.parent, machine.engine / "image", symlinks=True)
     program = (
         f"#!{python()} -ISB\n"
         "import sys\n"
@@ -143,7 +143,12 @@ def as_made(machine: Machine) -> dict[str, Any]:
     own = list(declared_mounts(machine))
     there = {target for _, target, _ in own}
     driver = [(path, path, False) for path in GUIDE_MOUNTS if path not in there] if names else []
-    return {
+    bare = read_run([machine.image or "image"])
+    try:
+        asked = read_run([*machine.options, machine.image or "image"])
+    except BadWords:  # Whoever made it cannot have used the file's words.
+        asked = bare
+    usual: dict[str, Any] = {
         "name": machine.container,
         "image": machine.image,
         "command": ["sleep", "infinity"],
@@ -159,6 +164,9 @@ def as_made(machine: Machine) -> dict[str, Any]:
         "capabilities": [],
         "limits": [],
     }
+    lists = {name: [*usual[name], *asked[name]] for name in usual if isinstance(asked[name], list)}
+    said = {name: asked[name] for name in usual if asked[name] != bare[name] and name not in lists}
+    return {**usual, **lists, **said, "command": usual["command"]}
 
 
 def declared_mounts(machine: Machine) -> Iterator[tuple[str, str, bool]]:

@@ -1,8 +1,8 @@
 """The words of `docker run` and of `docker inspect`, as the simulated engine takes and gives them.
 
 Standard library only: this runs on the node. Flags as on docker's page «docker container run», the description as
-in its Engine API («Inspect a container»). What is asked for and not known here is taken and forgotten, as far as
-it has one word after it.
+in its Engine API («Inspect a container»). Of the flags, those that show in the description are kept; the others
+are taken and forgotten, and what docker does not know is refused.
 """
 
 from __future__ import annotations
@@ -13,9 +13,30 @@ import posixpath
 from collections.abc import Collection, Sequence
 from typing import Any
 
-SWITCHES = ("-d", "--detach", "--rm", "--init", "-i", "-t", "-it", "-itd", "-dit", "--privileged", "--read-only")
+_SWITCHES = (
+    "-d --detach --rm --init -i --interactive -t --tty --privileged --read-only --oom-kill-disable"
+    " --no-healthcheck -P --publish-all -q --quiet --sig-proxy --help"
+)
+_VALUES = (
+    "--add-host --annotation -a --attach --blkio-weight --blkio-weight-device --cap-add --cap-drop --cgroup-parent"
+    " --cgroupns --cidfile --cpu-count --cpu-percent --cpu-period --cpu-quota --cpu-rt-period --cpu-rt-runtime -c"
+    " --cpu-shares --cpus --cpuset-cpus --cpuset-mems --detach-keys --device --device-cgroup-rule"
+    " --device-read-bps --device-read-iops --device-write-bps --device-write-iops --disable-content-trust --dns"
+    " --dns-option --dns-search --domainname --entrypoint -e --env --env-file --expose --gpus --group-add"
+    " --health-cmd --health-interval --health-retries --health-start-interval --health-start-period"
+    " --health-timeout -h --hostname --ip --ip6 --ipc --isolation --kernel-memory -l --label --label-file --link"
+    " --link-local-ip --log-driver --log-opt --mac-address -m --memory --memory-reservation --memory-swap"
+    " --memory-swappiness --mount --name --net --net-alias --network --network-alias --oom-score-adj --pid"
+    " --pids-limit --platform -p --publish --pull --restart --runtime --security-opt --shm-size --stop-signal"
+    " --stop-timeout --storage-opt --sysctl --tmpfs --ulimit -u --user --userns --uts -v --volume --volume-driver"
+    " --volumes-from -w --workdir"
+)
+SWITCHES = frozenset(_SWITCHES.split())
+"""Flags of `run` without a word after them."""
+VALUES = frozenset(_VALUES.split())
+"""Those with one, or with it in the same word."""
 UNITS = {"": 1, "b": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30}
-LISTS = ("--device", "-v", "--volume", "-e", "--env", "--cap-add", "--ulimit")
+LISTS = ("--device", "-v", "--volume", "--mount", "-e", "--env", "--cap-add", "--ulimit")
 
 
 class BadWords(Exception):
@@ -36,8 +57,16 @@ def read_run(words: Sequence[str]) -> dict[str, Any]:
     while rest and rest[0].startswith("-"):
         word = rest.pop(0)
         flag, equals, value = word.partition("=")
+        if not word.startswith("--") and all(f"-{letter}" in SWITCHES for letter in word[1:]):
+            continue  # Several in one word: `-itd`.
+        if not word.startswith("--"):
+            flag, value = word[:2], word[2:].removeprefix("=")
+            equals = value
         if flag in SWITCHES:
             value = value or "true"
+        elif flag not in VALUES:
+            short = f"unknown shorthand flag: '{word[1]}' in {word}"
+            raise BadWords(f"unknown flag: {flag}" if word.startswith("--") else short)
         elif not equals:
             if not rest:
                 raise BadWords(f"flag needs an argument: {flag}")
@@ -48,7 +77,8 @@ def read_run(words: Sequence[str]) -> dict[str, Any]:
             single[flag] = value
     if not rest:
         raise BadWords('"docker run" requires at least 1 argument.')
-    mounts = [_mount(one) for one in (*lists["-v"], *lists["--volume"])]
+    strict = [_bind(one) for one in lists["--mount"]]
+    mounts = [*(_mount(one) for one in (*lists["-v"], *lists["--volume"])), *strict]
     entry = [single["--entrypoint"]] if single.get("--entrypoint") else []
     return {
         "name": single.get("--name", "unnamed"),
@@ -62,6 +92,7 @@ def read_run(words: Sequence[str]) -> dict[str, Any]:
         "stop_timeout": float(single.get("--stop-timeout") or 0),
         "restart": single.get("--restart", "no"),
         "mounts": [mount for mount in mounts if mount is not None],
+        "must_exist": [mount[0] for mount in strict if mount is not None],
         "devices": [_device(one) for one in lists["--device"]],
         "env": [*lists["-e"], *lists["--env"]],
         "capabilities": lists["--cap-add"],
@@ -75,6 +106,16 @@ def _mount(text: str) -> list[str] | None:
         return None
     mode = "ro" if len(parts) > 2 and "ro" in parts[2].split(",") else "rw"
     return [posixpath.normpath(parts[0]), posixpath.normpath(parts[1]), mode]
+
+
+def _bind(text: str) -> list[str] | None:
+    words = dict(part.partition("=")[::2] for part in text.split(","))
+    target = next((words[name] for name in ("target", "dst", "destination") if name in words), "")
+    source = words.get("source", words.get("src", ""))
+    if words.get("type") != "bind" or not source or not target:
+        return None
+    read_only = any(words.get(name, "false") in ("", "true", "1") for name in ("readonly", "ro"))
+    return [posixpath.normpath(source), posixpath.normpath(target), "ro" if read_only else "rw"]
 
 
 def _device(text: str) -> list[str]:

@@ -42,6 +42,8 @@ class Machine:
     """Whether the node has a network of its own, and does not share the machine's with the other nodes."""
     mounts: tuple[str, ...] = ()
     """Of the container, as the file has them: `host-path:container-path[:options]`."""
+    options: tuple[str, ...] = ()
+    """Words of the file for the engine's `run`."""
     state: Path = Path()
     """Folder for records of ranks, the node's own behind a name that all nodes share; a mount of the container."""
 

@@ -232,6 +232,19 @@ def _engine_file(name: str, data: bytes) -> Callable[[Simulation, Sequence[str]]
     return turn
 
 
+async def _name_taken(simulation: Simulation, words: Sequence[str]) -> str:
+    on = switch(words, 1)
+    for target in targets(simulation, words[0], npus=False):
+        _require_container(target.node)
+        machine = target.node.machine
+        path = machine.engine / "taken"
+        if on:
+            write_file(path, f"{machine.container}\n")
+        else:
+            path.unlink(missing_ok=True)
+    return f"the name of the container of {words[0]} is {'taken' if on else 'free'}"
+
+
 async def _image_missing(simulation: Simulation, words: Sequence[str]) -> str:
     on = switch(words, 1)
     for target in targets(simulation, words[0], npus=False):
@@ -275,7 +288,7 @@ async def heal_machine(node: SimNode) -> None:
             if not (machine.rank_root / "dev" / name).exists():
                 await set_device(node, name, there=True)
     if machine.container:
-        for name in ("hang", "garble", "full"):
+        for name in ("hang", "garble", "full", "taken"):
             (machine.engine / name).unlink(missing_ok=True)
         write_file(machine.engine / "images", f"{machine.image}\n")
         set_image(node, machine.image)
@@ -299,6 +312,9 @@ MACHINE_FAULTS: dict[str, Fault] = {
     "network": Fault("NODE|all host|bridge|NAME", "the network that the container was given", _network),
     "image-missing": Fault("NODE|all [on|off]", "the image of the container is not on the node", _image_missing),
     "other-image": Fault("NODE|all [on|off]", "the container was made from another image", _other_image),
+    "name-taken": Fault(
+        "NODE|all [on|off]", "a container that others made has the name of the ranks' container", _name_taken
+    ),
     "engine-full": Fault(
         "NODE|all [on|off]", "the disk of the container engine is full", _engine_file("full", b"")
     ),

@@ -164,6 +164,7 @@ class Simulation:
                     platform=self._platform,
                     container=self._source.container,
                     mounts=self._source.mounts,
+                    options=self._source.options,
                     state=self.state_dir,
                     server_index=number - 1,
                     speed=self._speed,

@@ -109,6 +109,11 @@ class TopologyFile:
         return self._texts("runtime", "mounts")
 
     @property
+    def options(self) -> tuple[str, ...]:
+        """Words for the `run` of the container's engine."""
+        return self._texts("runtime", "options")
+
+    @property
     def model_path(self) -> str:
         """Path of the weights."""
         return self._text("model", "path", "/models/model")

@@ -18,7 +18,8 @@ from pdtui.errors import ActionRefused
 from pdtui.fleet.fleet import Fleet
 from pdtui.fleet.intents import Breaking, ChangeContainers, StartRanks, StopRanks
 from pdtui.fleet.snapshot import OperationStatus, RankState
-from pdtui.sim.simulation import Simulation
+from pdtui.sim.engine_files import write_inspect
+from pdtui.sim.simulation import SimNode, Simulation
 from pdtui.topology.load import load_checked
 from pdtui.topology.planner import make_plan
 from pdtui.topology.render.container import container_argv
@@ -114,7 +115,10 @@ async def test_containers_come_and_go(boxed: Simulation, tmp_path: Path) -> None
     async with fleet_of(boxed, tmp_path) as fleet, fleet_of(boxed, tmp_path, by="bob@there") as bob:
         assert await fleet.settled(60)
         assert await bob.settled(60)
-        # Somebody has made them without the file's limit: told, and left alone.
+        # They are as the file says, until somebody wants another limit: told, and left alone.
+        assert said(await done(fleet, UP)) == dict.fromkeys(BOTH, "done: runs as wanted")
+        for node in boxed.nodes.values():
+            forget_limits(node)
         status = await done(fleet, UP)
         assert status.state == "failed"
         words = "failed: vllm-ascend runs, but its limit memlock is not set, the file says unlimited: left alone"
@@ -201,6 +205,13 @@ async def test_containers_come_and_go(boxed: Simulation, tmp_path: Path) -> None
         assert (await refusal(fleet, DOWN)).kind == "read_only"
 
 
+def forget_limits(node: SimNode) -> None:
+    """Have a node's container be one that was made without limits."""
+    home = node.machine.engine / "vllm-ascend"
+    (home / "made.json").write_text(json.dumps({**json.loads((home / "made.json").read_text()), "limits": []}))
+    write_inspect(node.machine)
+
+
 def entries(tmp_path: Path) -> list[dict[str, object]]:
     lines = (tmp_path / "test@here" / "journal.jsonl").read_text().splitlines()
     return [json.loads(line) for line in lines]
@@ -233,6 +244,7 @@ async def test_the_command(boxed: Simulation) -> None:
     assert comment == f"# node2: make and start it from {IMAGE}"
     topology = load_checked(boxed.topology_path)
     assert shlex.split(line) == [*container_argv(topology, "node2")]
+    forget_limits(boxed.node("node1"))
     status, out, err = await command(boxed, "up", "--json")
     found = json.loads(out)
     assert status == 1  # Of node1's the limit is another.
@@ -260,6 +272,71 @@ def test_what_the_file_cannot_say_is_told_before_a_node_is_asked(tmp_path: Path,
     assert words in done.stderr
 
 
+def other_fleet(simulation: Simulation, tmp_path: Path, options: str = "[--ulimit, memlock=-1]") -> Fleet:
+    """Return a fleet from the simulation's file with other options."""
+    path = tmp_path / "other.yaml"
+    path.write_text(re.sub(r"options: \[[^]]*\]", f"options: {options}", simulation.topology_path.read_text()))
+    topology = load_checked(path)
+    return Fleet(
+        topology, make_plan(topology), clock=SystemClock(), read_only=False, by="a@b", journal_dir=tmp_path
+    )
+
+
+async def one_line(fleet: Fleet, intent: ChangeContainers) -> str:
+    """Return what came of it on node1, whoever else seems to live in a container without namespaces."""
+    only = replace(intent, nodes=("node1",))
+    if only.verb != "container up":
+        blockers = (await fleet.preview(only)).blockers
+        only = replace(only, override=tuple(one.id for one in blockers), reason="others")
+    return said(await done(fleet, only))["node1"]
+
+
+async def names(simulation: Simulation) -> list[str]:
+    """Return containers of node1 as `docker ps -a` has them, each with how it is."""
+    lines = str((await run(simulation, "docker ps -a", "node1")).stdout).splitlines()[1:]
+    return [f"{line.split()[-1]} {'Up' if ' Up ' in line else 'Exited'}" for line in lines]
+
+
+async def test_the_old_container_goes_only_for_one_that_runs(plain: Simulation, tmp_path: Path) -> None:
+    old = ["vllm-ascend Up"]
+    for options, words in (
+        ("[--shmsize, 1g]", "not made: docker does not know the flag --shmsize"),
+        ("[--mount, 'type=bind,source=/no/such,target=/x']", "not made: the node has no /no/such to mount"),
+    ):
+        async with other_fleet(plain, tmp_path, options) as fleet:
+            assert await fleet.settled(60)
+            line = await one_line(fleet, RECREATE)
+            assert line.startswith(f"failed: {words}"), line
+            assert line.endswith("the old one runs again"), line
+            assert await names(plain) == old
+    async with other_fleet(plain, tmp_path) as fleet:
+        assert await fleet.settled(60)
+        await plain.fault("engine-full node1")
+        line = await one_line(fleet, RECREATE)
+        assert "the disk of the engine is full" in line
+        assert line.endswith("the old one runs again"), line
+        await plain.fault("engine-full node1 off")
+        # Somebody takes the name: theirs is not touched, and where ours is, is told.
+        await plain.fault("name-taken node1")
+        line = await one_line(fleet, RECREATE)
+        assert "not made: the name vllm-ascend is taken by another container" in line, line
+        assert "the old one is left as vllm-ascend-before-pdtui" in line
+        assert "docker rename vllm-ascend-before-pdtui vllm-ascend" in line
+        await plain.fault("name-taken node1 off")
+        # As after an interrupted run: up brings the old one back, recreate puts a new one in its place.
+        assert await names(plain) == ["vllm-ascend-before-pdtui Exited"]
+        line = await one_line(fleet, UP)
+        assert line.startswith(
+            "done: vllm-ascend-before-pdtui, left of a recreate that was interrupted, was put"
+        ), line
+        assert await names(plain) == old
+        await run(plain, "docker stop -t 0 vllm-ascend", "node1")
+        await run(plain, "docker rename vllm-ascend vllm-ascend-before-pdtui", "node1")
+        assert await one_line(fleet, RECREATE) == "done: made anew and started"
+        assert await names(plain) == old
+        assert await one_line(fleet, UP) == "done: runs as wanted"
+
+
 async def test_without_namespaces_a_container_is_a_folder(
     plain: Simulation, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -269,9 +346,7 @@ async def test_without_namespaces_a_container_is_a_folder(
         monkeypatch.setattr("pdtui.fleet.containers.engine.ASK", 3.0)
         await plain.fault("engine-hang node1")
         operation = await fleet.submit(UP)
-        await eventually(
-            lambda: said(fleet.store.operations[operation])["node2"].startswith("failed: vllm-ascend")
-        )
+        await eventually(lambda: said(fleet.store.operations[operation])["node2"] == "done: runs as wanted")
         assert said(fleet.store.operations[operation])["node1"] == "waiting: "
         assert "docker does not answer within 3 s" in said(await fleet.wait(operation))["node1"]
         await plain.fault("engine-hang node1 off")

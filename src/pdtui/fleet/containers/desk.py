@@ -23,7 +23,7 @@ PREVIEW = 6.0
 _DOES: Mapping[str, str] = {
     "container up": "is made where it is missing and started where it does not run; one that runs is left alone",
     "container down": "is stopped and removed: no rank can be started there until it is made again",
-    "container recreate": "is stopped, removed and made anew from what the file says",
+    "container recreate": "is made anew from what the file says; the old one comes back if that does not run",
 }
 
 
@@ -119,8 +119,10 @@ class ContainerDesk:
             Course.REFUSE: words,
             Course.MAKE: f"{pulls}make and start it from {image}",
             Course.START: "start it",
-            Course.REMOVE: f"stop and remove it ({found.state})",
-            Course.REMAKE: f"{pulls}stop and remove it ({found.state}), make and start it from {image}",
+            Course.RESTORE: f"put back {engine.aside}, left of a recreate that was interrupted, and start it",
+            Course.REMOVE: f"stop and remove it ({found.state or f'{engine.aside}: {found.aside}'})",
+            Course.REMAKE: f"{pulls}stop it and set it aside ({found.state or found.aside}),"
+            f" make and start it from {image}; the old one goes when that runs",
         }[course]
         if course is Course.REMAKE and found.different:
             step = f"{step}; now {'; '.join(found.different)}"

@@ -37,7 +37,11 @@ PULL = 3600.0
 
 _KEPT = 1 << 15
 
-Verb = Literal["run", "start", "stop", "rm", "pull", "logs"]
+ASIDE = "-before-pdtui"
+"""After the name of a container that waits until the one made in its place runs."""
+
+Verb = Literal["run", "start", "stop", "rm", "pull", "logs", "set aside", "put back", "rm aside", "undo"]
+"""`set aside` and `put back` rename, `undo` removes what was made, in whatever state that is."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,6 +56,8 @@ class Found:
     """Whether the file's image is on the node; None: that was not said."""
     trouble: Trouble | None = None
     """Why it is not known."""
+    aside: str = ""
+    """State of an older one that was set aside; empty: there is none."""
 
     @property
     def state(self) -> str:
@@ -74,6 +80,8 @@ class Engine:
         self._link = link
         self._clock = clock
         self._name = topology.runtime.container or ""
+        self.aside = f"{self._name}{ASIDE}"
+        """Name of the one that waits while another is made in its place."""
         self.sudo = ("sudo",) if topology.nodes[link.name].ssh.sudo else ()
         """The agent on the host runs under it."""
 
@@ -85,9 +93,20 @@ class Engine:
 
     def argv(self, verb: str) -> tuple[str, ...]:
         """Return `docker VERB NAME`; for `pull` with the image."""
-        if verb == "pull":
-            return (*self._words, "pull", self.wanted.image)
-        return (*self._container_words, verb, self._name)
+        match verb:
+            case "pull":
+                return (*self._words, "pull", self.wanted.image)
+            case "set aside":
+                words: tuple[str, ...] = ("rename", self._name, self.aside)
+            case "put back":
+                words = ("rename", self.aside, self._name)
+            case "rm aside":
+                words = ("rm", self.aside)
+            case "undo":
+                words = ("rm", "-f", self._name)
+            case _:
+                words = (verb, self._name)
+        return (*self._container_words, *words)
 
     def by_hand(self, verb: str) -> str:
         """Return what an operator types on the node for it."""
@@ -104,8 +123,9 @@ class Engine:
                 )
             )
         try:
-            described, image = await asyncio.gather(
+            described, older, image = await asyncio.gather(
                 self._ask(agent, (*self._container_words, "inspect", "--type", "container", self._name)),
+                self._ask(agent, (*self._container_words, "inspect", "--type", "container", self.aside)),
                 self._ask(agent, (*self._words, "image", "inspect", self.wanted.image)),
             )
         except RemoteError as error:
@@ -116,13 +136,15 @@ class Engine:
             place = self.place
             words = f"{place.tool} does not answer within {ASK:.0f} s"
             return Found(trouble=Trouble(words, f"see why, on the node: systemctl status {place.service}"))
+        waiting = read_container(older).value
+        aside = (waiting.state or "unknown") if waiting is not None else ""
         found = read_container(described).value
         if found is not None:
             different = differences(self.wanted, found, image_id or "")
-            return Found(found, different, has_image)
+            return Found(found, different, has_image, aside=aside)
         said = described.text
         if described.status not in (0, None) and is_missing(said):
-            return Found(has_image=has_image)
+            return Found(has_image=has_image, aside=aside)
         if described.status == 0:
             return Found(trouble=Trouble(f"what {self.place.tool} says of {self._name} cannot be read"))
         return Found(trouble=trouble_of(said, self.place, described.status))

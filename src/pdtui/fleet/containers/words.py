@@ -46,6 +46,10 @@ class Place:
         return {"docker": "docker", "podman": "podman.socket"}.get(engine, "containerd")
 
 
+_TAKEN = re.compile(
+    r"container name .{0,200} is already in use|that name is already in use|is already used by ID", re.IGNORECASE
+)
+
 _TROUBLES: Sequence[tuple[re.Pattern[str], str, str]] = tuple(
     (re.compile(pattern, re.IGNORECASE), message, remedy)
     for pattern, message, remedy in (
@@ -66,7 +70,7 @@ _TROUBLES: Sequence[tuple[re.Pattern[str], str, str]] = tuple(
             "see what fills it: df -h; {tool} system df",
         ),
         (
-            r"container name .{0,200} is already in use|that name is already in use|is already used by ID",
+            _TAKEN.pattern,
             "the name {name} is taken by another container on the node",
             "see which: {tool} ps -a; remove or rename it, or write another runtime.container",
         ),
@@ -122,6 +126,11 @@ def is_missing(said: str) -> bool:
 def is_being_removed(said: str) -> bool:
     """Return whether an engine says that somebody removes the container right now."""
     return _BEING_REMOVED.search(said) is not None
+
+
+def is_taken(said: str) -> bool:
+    """Return whether an engine says that the name belongs to another container."""
+    return _TAKEN.search(said) is not None
 
 
 def trouble_of(said: str, place: Place, status: int | None = None) -> Trouble:

@@ -1,6 +1,6 @@
 #!/bin/sh
 # Simulated docker (podman, nerdctl, ctr): `exec` into containers that run, `ps`, `inspect`, and through the engine
-# `run`, `image inspect`, `pull`, `logs`, `start`, `stop`, `restart`, `kill`, `rm`, `pause`, `unpause`. Where the
+# `run`, `image inspect`, `pull`, `logs`, `start`, `stop`, `restart`, `kill`, `rm`, `rename`, `pause`, `unpause`. Where the
 # kernel gives no namespaces, nothing is paused, and a container is a folder.
 containers='@NODE@/containers'
 engine='@NODE@/engine'
@@ -205,6 +205,16 @@ pause | unpause)
     [ ! -f "$engine/plain" ] || fail "docker $command: this kernel gives the simulated container no namespaces"
     "$engine/engine" $command "$1" || exit 1
     echo "$1"
+    ;;
+rename)
+    [ $# = 2 ] || fail '"docker rename" requires 2 arguments.'
+    state "$1"
+    case $state,$tool in
+    missing,podman) fail "Error: no container with name or ID \"$1\" found: no such container" ;;
+    missing,nerdctl) fail "FATA[0000] no such container: $1" ;;
+    missing,*) fail "Error response from daemon: No such container: $1" ;;
+    esac
+    exec "$engine/engine" rename "$1" "$tool" "$2"
     ;;
 start | stop | restart | kill | rm)
     seconds=
