@@ -12,6 +12,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from pdtui.cli.root import root
+from pdtui.errors import PdtuiError
 from pdtui.topology.load import load
 
 SERVE = (
@@ -79,6 +80,19 @@ def test_no_file_and_files_that_are_not_there_are_errors_in_words(words: tuple[s
     result = run(*words)
     assert result.exception is not None
     assert type(result.exception).__module__ == "pdtui.errors"
+
+
+def test_a_topology_file_and_a_folder_are_told_with_what_to_do_instead(tmp_path: Path) -> None:
+    there = tmp_path / "there.yaml"
+    there.write_text("# ours\n\npdtui: 1\n")
+    for path, said, remedy in (
+        (there, "is a topology file already", f"pdtui check {there}"),
+        (tmp_path, "it is a folder", f"name its files: {tmp_path}/*.sh"),
+    ):
+        error = run(path).exception
+        assert isinstance(error, PdtuiError)
+        assert said in str(error)
+        assert error.remedy == remedy
 
 
 def test_json_has_topology_notes_and_findings(script: Path) -> None:

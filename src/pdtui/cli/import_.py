@@ -128,11 +128,17 @@ def _named(word: str) -> tuple[str, Path, str]:
 
 def _bytes(path: Path) -> bytes:
     try:
-        return path.read_bytes()
+        data = path.read_bytes()
+    except IsADirectoryError as error:
+        raise FileError(f"cannot read {path}: it is a folder", remedy=f"name its files: {path}/*.sh") from error
     except OSError as error:
         raise FileError(f"cannot read {path}: {error.strerror or error}") from error
     except ValueError as error:
         raise FileError(f"cannot read {clean_line(str(path))}: {error}") from error
+    said = (line for line in data.splitlines() if line.strip() and not line.lstrip().startswith(b"#"))
+    if next(said, b"").startswith(b"pdtui:"):
+        raise UsageError(f"{path} is a topology file already", remedy=f"pdtui check {path}")
+    return data
 
 
 def show(draft: Draft, output: Path | None, *, as_json: bool, with_origins: bool) -> int:
