@@ -7,7 +7,7 @@ from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from pdtui.clock import Clock
-from pdtui.errors import AgentError, RemoteError
+from pdtui.errors import ActionRefused, AgentError, RemoteError
 from pdtui.fleet.holders import holder_words, holds_on, on_port
 from pdtui.fleet.intents import Blocker
 from pdtui.fleet.servers import DEVICES
@@ -382,3 +382,10 @@ def _group_blocker(group: str, joined: int) -> Blocker:
         f"{joined} ranks of {group} run already, and a MoE group takes no rank back",
         f"restart {group}",
     )
+
+
+def refused_by(blockers: Sequence[Blocker]) -> ActionRefused:
+    """Return the refusal for what stands in the way, a line for each."""
+    lines = [f"{blocker.id}: {blocker.message}" for blocker in blockers]
+    remedies = dict.fromkeys(blocker.remedy for blocker in blockers if blocker.remedy)
+    return ActionRefused("\n".join(lines), kind="blocked", remedy="\n".join(remedies))

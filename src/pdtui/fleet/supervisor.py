@@ -6,20 +6,19 @@ Read-only and protection are enforced here, so that no view can go around them.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import replace
 from itertools import count
 
 from pdtui.errors import ActionRefused, UsageError
-from pdtui.fleet.blockers import Found, find, find_elsewhere, look
+from pdtui.fleet.blockers import Found, find, find_elsewhere, look, refused_by
 from pdtui.fleet.by_hand import doomed_processes, in_all, left_as_they_are
 from pdtui.fleet.conditions import start_warnings
+from pdtui.fleet.conflicts import check_containers, take_over
 from pdtui.fleet.containers.desk import ContainerDesk
-from pdtui.fleet.containers.desk import in_words as nodes_in_words
 from pdtui.fleet.crew import Crew
 from pdtui.fleet.evidence import Saved, save_evidence
 from pdtui.fleet.intents import (
-    Blocker,
     ChangeContainers,
     Intent,
     Preview,
@@ -101,7 +100,7 @@ class Supervisor:
         )
         try:
             await self._check_elsewhere(scope, override)
-            self._check_conflict(scope)
+            take_over(self._running(), scope, self._by_node(scope))
         except (ActionRefused, asyncio.CancelledError):
             await hold.release()
             raise
@@ -112,41 +111,14 @@ class Supervisor:
 
     async def _submit_containers(self, intent: ChangeContainers) -> str:
         desk, crew = self._containers, self._crew
-        engines = desk.engines(intent)
-        words = nodes_in_words(intent.nodes, crew.topology.nodes)
-        if desk.needs_name(intent) and intent.confirm != crew.topology.name:
-            raise ActionRefused(
-                f"{crew.topology.name} is protected: {intent.verb} on {words} needs the cluster's name",
-                kind="protected",
-            )
-        if intent.override and not intent.reason:
-            raise ActionRefused("passing over a blocker needs a reason", kind="blocked")
-        blockers = await desk.blockers(intent, engines)
-        if left := [one for one in blockers if one.id not in intent.override]:
-            raise _blocked(left)
-        places = desk.everywhere(intent)
-        hold = await desk.leases.take(
-            intent.verb, crew.topology.runtime.container or "", places, everywhere=places, breaking=intent.breaking
-        )
+        engines, hold = await desk.admit(intent)
         try:
-            self._check_nodes(intent.nodes)
+            check_containers(self._running(), intent.nodes, crew.store.ranks)
         except ActionRefused:
             await hold.release()
             raise
         operation = self._operation(intent.verb, intent.nodes, hold)
         return self._begin(operation, intent, intent.nodes, lambda: desk.run(operation, intent, engines))
-
-    def _check_nodes(self, nodes: Sequence[str]) -> None:
-        """Refuse what an operation from here is in the way of: on these nodes' ranks, or containers."""
-        for operation in self._running():
-            places = {place for place in operation.ids if place in nodes}
-            if not operation.status.of_nodes:
-                places = {self._crew.store.ranks[rank_id].node for rank_id in operation.ids} & set(nodes)
-            if places:
-                raise ActionRefused(
-                    f"{operation.id} ({operation.verb}) works on {', '.join(sorted(places))} already",
-                    kind="conflict",
-                )
 
     def _begin(
         self, operation: Operation, intent: Intent, nodes: Sequence[str], work: Callable[[], Awaitable[None]]
@@ -235,7 +207,7 @@ class Supervisor:
         """
         if not found:
             return {}
-        refusal = _blocked([one.blocker for one in found])
+        refusal = refused_by([one.blocker for one in found])
         if any(not one.of_node for one in found):
             raise refusal
         left_out = {rank_id: one.blocker.message for one in found for rank_id in one.ranks}
@@ -249,28 +221,7 @@ class Supervisor:
             raise refusal
         return left_out
 
-    def _check_conflict(self, scope: Scope) -> None:
-        """Refuse what another operation is doing; a stop or restart takes ranks over from a running start."""
-        nodes = self._by_node(scope)
-        for operation in self._running():
-            if operation.status.of_nodes and (common := [node for node in operation.ids if node in nodes]):
-                raise ActionRefused(
-                    f"{operation.id} ({operation.verb}) works on {', '.join(common)} now", kind="conflict"
-                )
-        for operation in self._running():
-            common = [rank_id for rank_id in scope.ids if rank_id in operation.ids]
-            if not common:
-                continue
-            if scope.verb == "start" or operation.verb != "start":
-                raise ActionRefused(
-                    f"{operation.id} ({operation.verb}) works on {', '.join(common[:3])} already", kind="conflict"
-                )
-        for operation in self._running():
-            common = [rank_id for rank_id in scope.ids if rank_id in operation.ids]
-            if common:
-                operation.supersede(common)
-
-    def _running(self) -> Iterable[Operation]:
+    def _running(self) -> Sequence[Operation]:
         return [operation for operation in self._operations.values() if operation.running]
 
     def _by_node(self, scope: Scope) -> Mapping[str, tuple[str, ...]]:
@@ -296,7 +247,7 @@ class Supervisor:
         crew = self._crew
         found = await find_elsewhere(scope.ids, crew.links, crew.plan, crew.topology.name, crew.clock)
         if left := [one for one in found if one.id not in override]:
-            raise _blocked(left)
+            raise refused_by(left)
 
     def _operation(self, verb: Verb, ids: tuple[str, ...], hold: Hold) -> Operation:
         crew = self._crew
@@ -408,9 +359,3 @@ class Supervisor:
         error = None if task.cancelled() else task.exception()
         if error is not None:
             self._crew.store.event("error", operation.id, f"internal error: {error!r}")
-
-
-def _blocked(blockers: Sequence[Blocker]) -> ActionRefused:
-    lines = [f"{blocker.id}: {blocker.message}" for blocker in blockers]
-    remedies = dict.fromkeys(blocker.remedy for blocker in blockers if blocker.remedy)
-    return ActionRefused("\n".join(lines), kind="blocked", remedy="\n".join(remedies))

@@ -6,12 +6,14 @@ import asyncio
 from collections.abc import Mapping, Sequence
 
 from pdtui.errors import ActionRefused, FileError
+from pdtui.fleet.blockers import refused_by
 from pdtui.fleet.containers.engine import Engine, Found
 from pdtui.fleet.containers.living import living
 from pdtui.fleet.containers.words import Trouble
 from pdtui.fleet.containers.work import ContainerWork, Course, commands_of, course_of
 from pdtui.fleet.crew import Crew
 from pdtui.fleet.intents import Blocker, ChangeContainers, Preview
+from pdtui.fleet.leases import Hold
 from pdtui.fleet.operations import Operation
 
 PATIENCE = 15.0
@@ -58,6 +60,26 @@ class ContainerDesk:
     def everywhere(self, intent: ChangeContainers) -> Mapping[str, tuple[str, ...]]:
         """Return by node what nobody else may work on meanwhile."""
         return {node: self.ranks_of(node) for node in intent.nodes}
+
+    async def admit(self, intent: ChangeContainers) -> tuple[Mapping[str, Engine], Hold]:
+        """Return the engine of each node and a lease on all of them. Raises `ActionRefused`."""
+        crew = self._crew
+        engines = self.engines(intent)
+        if self.needs_name(intent) and intent.confirm != crew.topology.name:
+            words = in_words(intent.nodes, crew.topology.nodes)
+            raise ActionRefused(
+                f"{crew.topology.name} is protected: {intent.verb} on {words} needs the cluster's name",
+                kind="protected",
+            )
+        if intent.override and not intent.reason:
+            raise ActionRefused("passing over a blocker needs a reason", kind="blocked")
+        blockers = await self.blockers(intent, engines)
+        if left := [one for one in blockers if one.id not in intent.override]:
+            raise refused_by(left)
+        places = self.everywhere(intent)
+        what = crew.topology.runtime.container or ""
+        hold = await self.leases.take(intent.verb, what, places, everywhere=places, breaking=intent.breaking)
+        return engines, hold
 
     async def blockers(self, intent: ChangeContainers, engines: Mapping[str, Engine]) -> Sequence[Blocker]:
         """Return who lives in containers that are to go."""
