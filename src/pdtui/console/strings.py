@@ -636,7 +636,7 @@ class Strings:
     warnings: str = "It can be done, but:"
     by_hand: str = "Started by hand; these processes are told to end:"
     blockers: str = "In the way:"
-    override: str = "{key} starts all the same, and asks for a reason"
+    override: str = "{key} does it all the same, and asks for a reason"
     overriding: str = "Reason:"
     other_hands: str = "In other hands:"
     lease: str = "{who}{where}: {verb} {what} on {nodes}, for {age} now"
