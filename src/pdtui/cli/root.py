@@ -128,7 +128,9 @@ def main(argv: list[str] | None = None) -> Any:
     """Run the command line; prints errors of pdtui without a traceback and exits."""
     _print_any_text()
     try:
-        status = root.main(args=argv, prog_name="pdtui", standalone_mode=False)
+        # None: as the output is.
+        colour = False if os.environ.get("NO_COLOR") or os.environ.get("TERM") == "dumb" else None
+        status = root.main(args=argv, prog_name="pdtui", standalone_mode=False, color=colour)
         if sys.stdout is not None:
             sys.stdout.flush()  # Else what does not fit on the disk is told by the interpreter, after its fashion.
     except click.ClickException as error:

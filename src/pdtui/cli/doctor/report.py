@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import getpass
 import hashlib
-import os
 import shlex
 import shutil
 import socket
@@ -221,11 +220,10 @@ def _attachments(given: _Given | None, files: Sequence[Attachment]) -> list[Atta
 def _print(sections: Sequence[Section], attachments: Sequence[Attachment]) -> None:
     """Print it for people."""
     columns = shutil.get_terminal_size().columns if sys.stdout.isatty() else None
-    colour = False if "NO_COLOR" in os.environ else None  # None: as the output is.
     for line in as_text(sections, columns):
-        click.echo(line, color=colour)
+        click.echo(line)
     click.echo("")
-    click.echo(click.style("for a bug report", bold=True), color=colour)
+    click.echo(click.style("for a bug report", bold=True))
     for line in paragraph("Say what you did, what you expected and what you saw, and attach:", columns):
         click.echo(f"  {line}")
     for one in attachments:

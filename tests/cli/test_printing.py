@@ -1,4 +1,4 @@
-"""What commands print where the locale is not UTF-8, or a file's name is no text."""
+"""What commands print where the locale is not UTF-8, a file's name is no text, or a terminal wants no colours."""
 
 from __future__ import annotations
 
@@ -36,6 +36,7 @@ def printed(kind: type[io.TextIOWrapper], encoding: str, *words: str) -> bytes:
 def file(tmp_path: Path) -> str:
     path = tmp_path / "cluster.yaml"
     path.write_text(changed(("seed: 1024", "chat-template: 模型 → «x»")), encoding="utf-8")
+    (tmp_path / "warned.yaml").write_text(BASE.replace("seed", "sede"))
     return str(path)
 
 
@@ -54,3 +55,15 @@ def test_json_of_a_file_whose_name_is_no_text_is_json(tmp_path: Path) -> None:
     (finding,) = json.loads(printed(io.TextIOWrapper, "utf-8", "check", name, "--json"))["findings"]
     assert finding["file"] == name
     assert bytes(path) in printed(io.TextIOWrapper, "utf-8", "check", name)
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "coloured"), [("A", "1", True), ("NO_COLOR", "1", False), ("TERM", "dumb", False)]
+)
+def test_a_terminal_gets_colours_unless_it_wants_none(
+    file: str, monkeypatch: pytest.MonkeyPatch, name: str, value: str, coloured: bool
+) -> None:
+    monkeypatch.setenv("TERM", "xterm")
+    monkeypatch.delenv("NO_COLOR", raising=False)
+    monkeypatch.setenv(name, value)
+    assert (b"\x1b[" in printed(Terminal, "utf-8", "check", file.replace("cluster", "warned"))) == coloured
