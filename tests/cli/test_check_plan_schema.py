@@ -281,6 +281,16 @@ def test_plan_never_shows_a_secret(folder: Path, options: list[str]) -> None:
         assert "max-num-batched-tokens" in done.stdout
 
 
+@pytest.mark.parametrize(
+    "options", [("--rank", "d/7", "--json"), ("--commands", "--json"), ("--ports", "--diff", "d/1", "d/2")]
+)
+def test_plan_refuses_what_cannot_be_printed_together(folder: Path, options: tuple[str, ...]) -> None:
+    done = pdtui("plan", "good.yaml", *options, cwd=folder)
+    assert done.returncode == 2
+    assert f"{options[0]} and --" in done.stderr
+    assert "do not go together" in done.stderr
+
+
 def test_plan_with_commands(folder: Path) -> None:
     done = pdtui("plan", "good.yaml", "--commands", cwd=folder)
     assert "d/7 on n3" in done.stdout

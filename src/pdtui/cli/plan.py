@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
 
@@ -55,24 +55,25 @@ def command(
 
     Values of secrets are shown as ***.
     """
-    topology = plan_ports.drawn(file) if ports else load_checked(file)
+    asked = {
+        "--ports": ports,
+        "--rank": rank is not None,
+        "--commands": commands,
+        "--diff": bool(diff),
+        "--polling": polling,
+    }
+    _one_view(asked, as_json=as_json)
     if nodes and not ports:
         raise UsageError("@NODE goes with --ports")
-    if ports and (polling or rank is not None or commands or diff):
-        raise UsageError("--ports goes with neither --polling nor --rank nor --commands nor --diff")
-    if polling:
-        if rank is not None or commands or diff:
-            raise UsageError("--polling goes with neither --rank nor --commands nor --diff")
-        _polling(topology, as_json=as_json, consoles=consoles or 1, seconds=call_seconds or 0.5)
-        return 0
-    if consoles is not None or call_seconds is not None:
+    if not polling and (consoles is not None or call_seconds is not None):
         raise UsageError("--consoles and --call-seconds go with --polling")
+    topology = plan_ports.drawn(file) if ports else load_checked(file)
     plan = make_plan(topology)
-    if ports:
+    if polling:
+        _polling(topology, as_json=as_json, consoles=consoles or 1, seconds=call_seconds or 0.5)
+    elif ports:
         _ports(topology, plan_ports.chosen(topology, plan, nodes), as_json=as_json)
     elif diff:
-        if rank is not None or commands:
-            raise UsageError("--diff goes with neither --rank nor --commands")
         _diff(topology, (_rank(plan, diff[0]), _rank(plan, diff[1])), as_json=as_json)
     elif rank is not None:
         click.echo(run_script(_shown(_rank(plan, rank)), topology.runtime), nl=False)
@@ -81,6 +82,17 @@ def command(
     else:
         click.echo("\n".join(_text(topology, plan, commands=commands)))
     return 0
+
+
+def _one_view(asked: Mapping[str, bool], *, as_json: bool) -> None:
+    """Refuse what cannot be printed together; JSON has every command anyway, and a script is no JSON."""
+    views = [option for option, is_asked in asked.items() if is_asked]
+    if len(views) > 1:
+        raise UsageError(f"{' and '.join(views)} do not go together")
+    if as_json and {"--rank", "--commands"} & set(views):
+        raise UsageError(
+            f"{views[0]} and --json do not go together", remedy="--json alone has every rank's command"
+        )
 
 
 def _rank(plan: Plan, rank_id: str) -> RankPlan:
