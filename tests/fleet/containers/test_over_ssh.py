@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import re
 import shlex
-import sys
 from collections.abc import AsyncIterator
 from dataclasses import replace
 from pathlib import Path
@@ -89,6 +89,13 @@ async def simulated(tmp_path: Path, *, isolate: bool) -> AsyncIterator[Simulatio
     path.write_text(FILE)
     async with Simulation(path, tmp_path / "sim", speed=SPEED, isolate=isolate) as simulation:
         yield simulation
+
+
+@pytest.fixture(autouse=True)
+def brisk(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Look often, and take a frozen agent for silent soon."""
+    monkeypatch.setattr("pdtui.fleet.containers.work.STEP", 0.1)
+    monkeypatch.setattr("pdtui.fleet.leases.LEASE_TIMEOUT", 2.0)
 
 
 @pytest.fixture
@@ -218,19 +225,15 @@ def entries(tmp_path: Path) -> list[dict[str, object]]:
 
 
 async def command(simulation: Simulation, *words: str) -> tuple[int | None, str, str]:
-    """Run `pdtui container WORDS` as a shell does; returns its exit status, stdout and stderr."""
+    """Run `pdtui container WORDS`; returns its exit status, stdout and stderr."""
     verb, *rest = words
-    process = await asyncio.create_subprocess_exec(
-        *(sys.executable, "-m", "pdtui", "container", verb, str(simulation.topology_path), *rest),
-        stdin=asyncio.subprocess.DEVNULL,
-        stdout=asyncio.subprocess.PIPE,
-        stderr=asyncio.subprocess.PIPE,
-    )
-    out, err = await process.communicate()
-    return process.returncode, out.decode(), err.decode()
+    done = await asyncio.to_thread(pdtui, "container", verb, simulation.topology_path, *rest)
+    return done.returncode, done.stdout, done.stderr
 
 
-async def test_the_command(boxed: Simulation) -> None:
+async def test_the_command(boxed: Simulation, monkeypatch: pytest.MonkeyPatch) -> None:
+    # Beside the simulation's loop, on a thread, which gets no signals: a process of its own takes seconds each.
+    monkeypatch.setattr("pdtui.cli.live.ended_by_signals", lambda *_, **__: contextlib.nullcontext())
     status, out, err = await command(boxed, "down", "@node2")
     assert status == 2, err
     assert "boxed is protected" in err
@@ -343,26 +346,26 @@ async def test_without_namespaces_a_container_is_a_folder(
     async with fleet_of(plain, tmp_path) as fleet:
         assert await fleet.settled(60)
         # An engine that hangs holds up no other node.
-        monkeypatch.setattr("pdtui.fleet.containers.engine.ASK", 3.0)
+        monkeypatch.setattr("pdtui.fleet.containers.engine.ASK", 2.0)
         await plain.fault("engine-hang node1")
         operation = await fleet.submit(UP)
         await eventually(lambda: said(fleet.store.operations[operation])["node2"] == "done: runs as wanted")
         assert said(fleet.store.operations[operation])["node1"] == "waiting: "
-        assert "docker does not answer within 3 s" in said(await fleet.wait(operation))["node1"]
+        assert "docker does not answer within 2 s" in said(await fleet.wait(operation))["node1"]
         await plain.fault("engine-hang node1 off")
-        monkeypatch.undo()
+        monkeypatch.setattr("pdtui.fleet.containers.engine.ASK", 15.0)
         only = replace(RECREATE, nodes=("node2",), reason="not ours")
         only = replace(only, override=tuple(one.id for one in (await fleet.preview(only)).blockers))
         assert said(await done(fleet, only)) == {"node2": "done: made anew and started"}
         assert said(await done(fleet, replace(UP, nodes=("node2",)))) == {"node2": "done: runs as wanted"}
-        started = await fleet.wait(await fleet.submit(StartRanks(("d/0", "d/1"))))
+        started = await fleet.wait(await fleet.submit(StartRanks(("p/0",))))
         assert started.state == "done", started
-        down = replace(DOWN, nodes=("node2",))
+        down = replace(DOWN, nodes=("node1",))
         assert (await refusal(fleet, down)).kind == "blocked"
-        await fleet.wait(await fleet.submit(StopRanks(("d/0", "d/1"), confirm="boxed")))
+        await fleet.wait(await fleet.submit(StopRanks(("p/0",), confirm="boxed")))
         # Without namespaces everybody's servers are seen there, also those of other tests.
         others = tuple(one.id for one in (await fleet.preview(down)).blockers)
         assert not [one for one in others if one.startswith("ranks:")]
         down = replace(down, override=others, reason="not ours")
-        assert said(await done(fleet, down)) == {"node2": "done: stopped and removed"}
-        await eventually(lambda: "there is no container" in fleet.store.nodes["node2"].error)
+        assert said(await done(fleet, down)) == {"node1": "done: stopped and removed"}
+        await eventually(lambda: "there is no container" in fleet.store.nodes["node1"].error)
