@@ -300,7 +300,9 @@ async def names(simulation: Simulation) -> list[str]:
     return [f"{line.split()[-1]} {'Up' if ' Up ' in line else 'Exited'}" for line in lines]
 
 
-async def test_the_old_container_goes_only_for_one_that_runs(plain: Simulation, tmp_path: Path) -> None:
+async def test_the_old_container_goes_only_for_one_that_runs(
+    plain: Simulation, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     old = ["vllm-ascend Up"]
     for options, words in (
         ("[--shmsize, 1g]", "not made: docker does not know the flag --shmsize"),
@@ -319,6 +321,18 @@ async def test_the_old_container_goes_only_for_one_that_runs(plain: Simulation, 
         assert "the disk of the engine is full" in line
         assert line.endswith("the old one runs again"), line
         await plain.fault("engine-full node1 off")
+        # One that starts, but that pdtui cannot get into, is no gain either.
+        monkeypatch.setattr("pdtui.fleet.containers.work.ARRIVAL", 2.0)
+        python = plain.node("node1").machine.engine / "image" / "usr" / "local" / "bin" / "python3"
+        python.rename(held := python.with_name("held"))  # A link to the machine's own.
+        python.write_text("#!/bin/sh\nexit 127\n")
+        python.chmod(0o755)
+        line = await one_line(fleet, RECREATE)
+        assert line.startswith("failed: made anew and started, but pdtui does not get into it"), line
+        assert line.endswith("the old one runs again"), line
+        assert await names(plain) == old
+        held.replace(python)
+        monkeypatch.setattr("pdtui.fleet.containers.work.ARRIVAL", 30.0)
         # Somebody takes the name: theirs is not touched, and where ours is, is told.
         await plain.fault("name-taken node1")
         line = await one_line(fleet, RECREATE)
