@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pdtui.topology.findings import Finding, Severity
+from pdtui.topology.rules.explained import EXPLANATIONS
 from tests.console.driving import console
 from tests.support.fake_fleet import FakeFleet
 
@@ -19,7 +20,7 @@ async def test_findings_of_the_file_stand_last_where_they_concern_the_selection(
         await screen.press("z")
         assert "c.yaml:12  warning: kv ports lie below (R15)" in screen.text
         assert "c.yaml:3  warning: with stagger 0 (R20)" in screen.text
-        assert "older image" in screen.text  # why R15 is a rule
+        assert " ".join(EXPLANATIONS["R15"].why.split()[:5]) in screen.text
         assert "R16" not in screen.text
         assert "F11" not in screen.text
         await screen.press("escape")
