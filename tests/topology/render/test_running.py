@@ -193,7 +193,7 @@ CONTAINER = "runtime: {container: c, image: i, exec: %s, mounts: ['/models:/mode
     ("runtime", "says", "notes"),
     [
         (CONTAINER % "[docker, exec, -i]", "docker exec -i -t c bash", []),
-        (CONTAINER % "[nerdctl, exec, -i]", "nerdctl cp NODE c:/root/", []),
+        (CONTAINER % "[nerdctl, exec, -i]", "nerdctl cp NODE c:/opt/", []),
         (
             "runtime: {container: c, mounts: ['/models:/models']}\nnodes:\n",
             "have to run already",

@@ -18,6 +18,9 @@ from pdtui.topology.render.proxy import FOLDER, SCRIPTS
 from pdtui.topology.render.shell import LAUNCHER, origin
 from pdtui.topology.render.template import Template
 
+INSIDE = "/opt/"
+"""Where the scripts are put in a container."""
+
 
 @dataclass(frozen=True, slots=True)
 class Part:
@@ -192,7 +195,7 @@ def _into(topology: Topology) -> tuple[str, ...]:
         engine = engine_argv(topology)
     except FileError:
         return ()
-    return (shlex.join([*engine, "cp", "NODE", f"{topology.runtime.container}:/root/"]),)
+    return (shlex.join([*engine, "cp", "NODE", f"{topology.runtime.container}:{INSIDE}"]),)
 
 
 def _ranks(topology: Topology, parts: Sequence[Part]) -> str:
@@ -205,7 +208,7 @@ def _ranks(topology: Topology, parts: Sequence[Part]) -> str:
     text += "A rank takes requests when its port answers `/health`."
     if any(not part.launch.why for part in parts):
         text += f" {_found('launch.sh', LAUNCHER, 'external_online_dp', topology)}"
-    home = "/root/" if topology.runtime.container else ""
+    home = INSIDE if topology.runtime.container else ""
     first: dict[str, str] = {}
     lines = []
     for part in parts:
@@ -255,7 +258,7 @@ def _proxy(topology: Topology, proxy: ProxySettings, plan: Plan) -> str:
             f" Decode ranks call it back at http://{proxy.advertise}:{proxy.port}/v1/metaserver, so every decode "
             "server has to reach that, and no `http_proxy` may be in the way."
         )
-    home = "/root/" if topology.runtime.container else ""
+    home = INSIDE if topology.runtime.container else ""
     folder = f"{home}{proxy.node}"
     return "\n\n".join(
         ["Start the proxy", _text(text), _code(f"nohup {folder}/proxy.sh > {folder}/proxy.log 2>&1 &")]
