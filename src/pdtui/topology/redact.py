@@ -79,6 +79,7 @@ _ASSIGNED = re.compile(
     rf"""|(?<![\w-])(--(?=\w)[\w-]*{_NAMES}\s+)[^\s"']+"""
     r"""|(\bAuthorization\\*["']?:\s*\\*["']?\w+\s+)[^\s"'\\]+|(\bBearer\s+)[^\s"'\\]+"""
     # Passwords of URLs are written with @ and / in them, too: what is before the last @ goes.
+    r"""|(\bcurl\s[^\n|;&]{0,300}?(?<=\s)(?:-u|--user)[\s=]*["']?[^\s:"']{1,100}:)[^\s"']+"""
     r"""|(_proxy\\*["']?\s*[=:]\s*\\*["']?(?:\w{1,9}://)?)[^\s"',]{0,300}(?=@)"""
     r"""|(://[^/\s:@"']{0,300}:)[^\s"']{1,300}(?=@)|(https?://)[^/\s:@"']{1,300}(?=@)"""
     # What tokens of hubs begin with.
@@ -89,7 +90,7 @@ _ASSIGNED = re.compile(
 
 _HINTS = (
     *("key", "token", "secret", "passw", "passphrase", "pwd", "credential", "authorization", "bearer"),
-    *("://", "_proxy", "hf_", "sk-", "ghp_", "gho_", "ghu_", "ghs_", "ghr_", "glpat-"),
+    *("://", "_proxy", "curl", "hf_", "sk-", "ghp_", "gho_", "ghu_", "ghs_", "ghr_", "glpat-"),
 )
 """One of these is in whatever `_ASSIGNED` finds."""
 

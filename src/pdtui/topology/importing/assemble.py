@@ -27,6 +27,8 @@ from pdtui.topology.importing.report import Draft, Kind, Note, merged, note
 from pdtui.topology.importing.work import Work
 from pdtui.topology.load import load_bytes
 from pdtui.topology.model import Role
+from pdtui.topology.redact import HIDDEN, is_secret, redacted_text
+from pdtui.topology.reference import is_reference
 from pdtui.topology.yaml_tree import parse
 
 MOST_RANKS = 2048
@@ -159,7 +161,24 @@ def _text(work: Work) -> str:
         ({"groups": groups}, {}),
         ({"proxy": proxy} if (proxy := proxy_part.proxy(work)) else {}, {}),
     ]
-    return draft.document(sections)
+    return draft.document([(_without_secrets(work, values, ()), comments) for values, comments in sections])
+
+
+def _without_secrets(work: Work, value: Any, path: tuple[str | int, ...]) -> Any:
+    """Return a part of the file with what looks like a secret hidden, wherever it stands, and asked for."""
+    if isinstance(value, Mapping):
+        return value if is_reference(value) else {
+            key: _without_secrets(work, inner, (*path, key)) for key, inner in value.items()
+        }
+    if isinstance(value, list | tuple):
+        return [_without_secrets(work, inner, (*path, number)) for number, inner in enumerate(value)]
+    if not isinstance(value, str) or not value:
+        return value
+    key = next((str(part) for part in reversed(path) if isinstance(part, str)), "")
+    shown = HIDDEN if is_secret(key) else redacted_text(value)
+    if shown != value:
+        work.asked.append((path, "a secret was not copied, *** stands for it"))
+    return shown
 
 
 def _head_comments(work: Work) -> dict[str, str]:

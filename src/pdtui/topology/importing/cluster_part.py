@@ -14,6 +14,7 @@ from pdtui.topology.importing.ranks import PLACEHOLDER, Rank, is_placeholder
 from pdtui.topology.importing.report import Kind, note
 from pdtui.topology.importing.work import Work
 from pdtui.topology.model import NPUS_PER_NODE
+from pdtui.topology.redact import redacted_text
 from pdtui.topology.render.container import STATE_DIR, usual
 from pdtui.topology.versions import release_of
 
@@ -156,7 +157,7 @@ def model(work: Work) -> dict[str, Any]:
 
 
 def _unknown(work: Work, said: Said, path: tuple[str | int, ...], what: str) -> None:
-    work.asked.append((path, f"{what} is only known where it runs (`{said.unknown}` in {said.origin})"))
+    work.asked.append((path, f"{what} is only known where it runs (`{redacted_text(said.unknown)}` in {said.origin})"))
 
 
 def _first_served(rank: Rank) -> Said | None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 from pdtui.topology.importing.observed import Said
@@ -20,15 +20,20 @@ _WITH_OPTIONS: Mapping[str, frozenset[str]] = {
     "setsid": frozenset(),
     "time": frozenset(),
     "command": frozenset(),
-    "sudo": frozenset({"-u", "-g"}),
-    "nice": frozenset({"-n"}),
-    "ionice": frozenset({"-c", "-n"}),
-    "stdbuf": frozenset({"-o", "-e", "-i"}),
+    "sudo": frozenset({"-u", "-g", "-h", "-D", "-C", "--user", "--group", "--host", "--chdir"}),
+    "nice": frozenset({"-n", "--adjustment"}),
+    "ionice": frozenset({"-c", "-n", "--class", "--classdata"}),
+    "stdbuf": frozenset({"-o", "-e", "-i", "--output", "--error", "--input"}),
     "unbuffer": frozenset(),
-    "numactl": frozenset({"-C", "-N", "-m"}),
-    "timeout": frozenset({"-s", "-k"}),
+    "numactl": frozenset(
+        {
+            *("-C", "-N", "-m", "-i", "-p", "--physcpubind", "--cpunodebind", "--membind", "--interleave"),
+            *("--preferred", "--preferred-many", "--weighted-interleave", "-w", "-P"),
+        }
+    ),
+    "timeout": frozenset({"-s", "-k", "--signal", "--kill-after"}),
     "taskset": frozenset(),
-    "env": frozenset({"-u"}),
+    "env": frozenset({"-u", "--unset", "-C", "--chdir"}),
 }
 """Words before a command that do not change what it is -> their options that take a word."""
 
@@ -53,11 +58,30 @@ class Understood:
     """What follows the name."""
     env: Mapping[str, Said]
     """Variables set by a wrapper, `env A=B`."""
+    kept: frozenset[str] | None = None
+    """Variables of the script that reach it; None: all but `removed`. A container and another host have their own."""
+    removed: frozenset[str] = frozenset()
+    """Variables that `env -u` takes away."""
+
+    def environment(self, outer: Mapping[str, Said]) -> dict[str, Said]:
+        """Return what it has of the script's exported variables, and its own."""
+        reach = {
+            name: said
+            for name, said in outer.items()
+            if (self.kept is None or name in self.kept) and name not in self.removed
+        }
+        return reach | dict(self.env)
 
 
 def understand(words: Sequence[Said]) -> Understood:
     """Return what a command is."""
-    rest, env = _unwrapped(list(words))
+    rest, env, kept, removed = _unwrapped(list(words))
+    found = _program(rest, env)
+    own = found.kept if kept is None else kept if found.kept is None else kept & found.kept
+    return replace(found, kept=own, removed=found.removed | removed)
+
+
+def _program(rest: list[Said], env: Mapping[str, Said]) -> Understood:
     if not rest:
         return Understood("other", "", (), env)
     name, after = rest[0].text, tuple(rest[1:])
@@ -75,6 +99,10 @@ def understand(words: Sequence[Said]) -> Understood:
         return Understood("source", texts[0] if texts else "", after[1:], env)
     if name in _SHELLS:
         return _shell(list(after), env)
+    if name == "eval":
+        line = " ".join(texts)
+        unknown = next((word.unknown for word in after if word.unknown), "")
+        return Understood("shell", "eval", (Said(line, rest[0].origin, unknown),), env)
     if base == "ssh":
         return _ssh(list(after), env)
     if base.endswith(".sh"):
@@ -86,8 +114,11 @@ def understand(words: Sequence[Said]) -> Understood:
     return Understood("other", name, after, env)
 
 
-def _unwrapped(rest: list[Said]) -> tuple[list[Said], dict[str, Said]]:
+def _unwrapped(rest: list[Said]) -> tuple[list[Said], dict[str, Said], frozenset[str] | None, frozenset[str]]:
+    """Return a command without its wrappers, and what they set, keep (None: all) and remove of its variables."""
     env: dict[str, Said] = {}
+    kept: frozenset[str] | None = None
+    removed: set[str] = set()
     while rest:
         name = rest[0].text.rsplit("/", 1)[-1]
         taking = _WITH_OPTIONS.get(name)
@@ -95,18 +126,23 @@ def _unwrapped(rest: list[Said]) -> tuple[list[Said], dict[str, Said]]:
             break
         rest = rest[1:]
         while rest and rest[0].text.startswith("-"):
+            option, _, value = rest[0].text.partition("=")
+            if name == "env" and option in {"-", "-i", "--ignore-environment"}:
+                kept = frozenset()
+            elif name == "env" and option in {"-u", "--unset"}:
+                removed.add(value or "".join(word.text for word in rest[1:2]))
             rest = rest[2 if rest[0].text in taking else 1 :]
         if name == "env" or name == "sudo":
             while rest and (match := re.match(r"([A-Za-z_]\w*)=(.*)\Z", rest[0].text, re.DOTALL)):
                 env[match[1]] = Said(match[2], rest[0].origin, rest[0].unknown)
                 rest = rest[1:]
         rest = rest[_PLACED.get(name, 0) :]
-    return rest, env
+    return rest, env, kept, frozenset(removed)
 
 
 def _python(after: list[Said], env: Mapping[str, Said]) -> Understood:
     while after and after[0].text.startswith("-") and after[0].text not in {"-m", "-c"}:
-        after = after[1:]
+        after = after[2 if after[0].text in {"-W", "-X"} else 1 :]
     if len(after) > 1 and after[0].text == "-m":
         if after[1].text in SERVER_MODULES:
             words = after[2:]
@@ -139,15 +175,27 @@ _EXEC_OPTIONS = frozenset({"-e", "--env", "-u", "--user", "-w", "--workdir", "--
 
 def _inside(after: list[Said], env: Mapping[str, Said]) -> Understood:
     """Return what `docker exec [options] NAME COMMAND` runs."""
-    found = dict(env)
+    found: dict[str, Said] = {}
+    kept: set[str] = set()
     while after and after[0].text.startswith("-"):
         option = after[0].text
-        if option in {"-e", "--env"} and len(after) > 1 and "=" in after[1].text:
-            name, _, value = after[1].text.partition("=")
-            found[name] = Said(value, after[1].origin, after[1].unknown)
+        said = None
+        if option in {"-e", "--env"} and len(after) > 1:
+            said = after[1]
+        elif option.startswith("--env=") or (option.startswith("-e") and len(option) > 2):
+            said = replace(after[0], value=option.removeprefix("--env=").removeprefix("-e"))
+        if said is not None:
+            name, equals, value = said.text.partition("=")
+            if equals:
+                found[name] = Said(value, said.origin, said.unknown)
+            elif name in env:
+                found[name] = env[name]
+            else:
+                kept.add(name)  # `-e NAME` hands the script's own on.
         after = after[2 if option in _EXEC_OPTIONS else 1 :]
     inner = understand(after[1:])
-    return Understood(inner.kind, inner.name, inner.words, {**found, **inner.env})
+    reach = frozenset(kept) if inner.kept is None else inner.kept & kept
+    return replace(inner, env={**found, **inner.env}, kept=reach)
 
 
 _SSH_OPTIONS = frozenset(f"-{letter}" for letter in "bcDEeFIiJLlmOopQRSWw")
@@ -159,4 +207,4 @@ def _ssh(after: list[Said], env: Mapping[str, Said]) -> Understood:
         after = after[2 if after[0].text in _SSH_OPTIONS else 1 :]
     if not after:
         return Understood("other", "ssh", (), env)
-    return Understood("remote", after[0].text, tuple(after[1:]), env)
+    return Understood("remote", after[0].text, tuple(after[1:]), {}, frozenset())

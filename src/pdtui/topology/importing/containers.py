@@ -43,6 +43,10 @@ def container_command(
     texts = [word.text for word in words]
     while at < len(texts) and texts[at].startswith("-"):
         option, equals, value = texts[at].partition("=")
+        if texts[at][:2] == "-e" and len(texts[at]) > 2:
+            option, equals, value = "-e", "", texts[at][2:]
+            at -= 1  # The value is in the same word.
+            texts[at] = value
         at += 1
         if not equals and option in _VALUED:
             value = texts[at] if at < len(texts) else ""

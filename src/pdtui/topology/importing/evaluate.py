@@ -59,7 +59,9 @@ class Evaluator(Values):
         state: State | None = None,
         *,
         host: str = "",
+        ends: bool = True,
     ) -> None:
+        """Read a script; `ends`: an `exit` ends it, which in a guide is only typed on the way."""
         self.script = script
         super().__init__(source, state or State())
         self.host = host
@@ -69,6 +71,13 @@ class Evaluator(Values):
         self._functions: dict[str, Node] = {}
         self._budget = MOST_COMMANDS
         self._depth = 0
+        self._ends = ends
+        self._leaving = ""
+        """`exit`, `return`, `break` or `continue`, until what it leaves is left."""
+        self._assumed = 0
+        """Conditions around that are only taken to hold."""
+        self._locals: list[dict[str, Value | None]] = []
+        """What `local` hides, for each function that is being followed."""
 
     def run(self) -> list[Ran]:
         """Return all commands in order; `notes` then says what could not be followed."""
@@ -81,6 +90,12 @@ class Evaluator(Values):
         self.notes.append(note(Kind.UNREAD, message, origin))
 
     def _walk(self, node: Node) -> Iterator[Ran]:
+        if self._leaving:
+            if self._leaving == "exit" and self._serves(node):
+                self._leaving = "exit, told"
+                message = "comes after an `exit`: not read from here to the end"
+                self.notes.append(note(Kind.ASSUMPTION, message, self._origin(self.script.line(node))))
+            return
         if self._budget <= 0:
             return
         if self._depth >= _DEEPEST:
@@ -110,15 +125,18 @@ class Evaluator(Values):
             yield from self._command(words, first)
 
     def _command(self, words: Sequence[Word], first: int) -> Iterator[Ran]:
-        assigned: dict[str, Value] = {}
         rest = list(words)
-        while rest and (pair := self._assignment(rest[0], first)) is not None:
-            assigned[pair[0]] = pair[1]
+        while rest and self._assignment(rest[0], first) is not None:
             rest.pop(0)
+        before = words[: len(words) - len(rest)]
         if not rest:
-            for name, value in assigned.items():
-                self._assign(name, value)
+            for word in before:  # Each sees those before it.
+                if (pair := self._assignment(word, first)) is not None:
+                    self._assign(*pair)
             return
+        # The words of a command are filled in before the assignments in front of it count.
+        said = tuple(value for word in rest for value in self.values(word.pieces, first + word.line))
+        assigned = self._only_for_it(before, first)
         name = rest[0].source
         if name in {"export", "declare", "typeset", "local", "readonly"}:
             self._declare(name, rest[1:], first)
@@ -126,12 +144,21 @@ class Evaluator(Values):
             self._unset(rest[1:])
         elif name == "set":
             self._set([word.source for word in rest[1:]])
+            if any(word.source == "--" for word in rest[1:]):
+                texts = [value.text for value in said]
+                self.state.positional = said[texts.index("--") + 1 :]
         elif name == "shift" and self.state.positional:
-            self.state.positional = self.state.positional[1:]
+            count = said[1].number if len(said) > 1 else 1
+            self.state.positional = None if count is None else self.state.positional[count:]
+        elif name in {"exit", "return", "break", "continue"}:
+            self._leave(name)
+        elif name in {"let", "read", "mapfile", "readarray", "getopts"}:
+            self._changed(name, said, rest[0].line + first)
+        elif name == "printf" and len(said) > 2 and said[1].text == "-v":
+            self._forget(said[2].text, "printf -v", rest[0].line + first)
         elif name in self._functions and not assigned:
             yield from self._call(name, rest[1:], first)
         else:
-            said = tuple(value for word in rest for value in self.values(word.pieces, first + word.line))
             env = self.state.env() | {key: value for key, value in assigned.items() if isinstance(value, Said)}
             line = first + rest[0].line
             yield Ran(
@@ -141,6 +168,54 @@ class Evaluator(Values):
                 self._origin(line),
                 self.host,
             )
+
+    def _only_for_it(self, words: Sequence[Word], first: int) -> dict[str, Value]:
+        """Return the assignments in front of a command, each made in sight of those before it, and undone."""
+        if not words:
+            return {}
+        before, assigned = dict(self.state.variables), {}
+        for word in words:
+            if (pair := self._assignment(word, first)) is not None:
+                self.state.variables[pair[0]] = assigned[pair[0]] = pair[1]
+        self.state.variables = before
+        return assigned
+
+    def _leave(self, name: str) -> None:
+        if self._assumed or (not self._ends and not self._locals and name in {"exit", "return"}):
+            return
+        self._leaving = "exit" if name == "return" and not self._locals else name
+
+    def _changed(self, command: str, said: Sequence[Said], line: int) -> None:
+        """Follow a builtin that sets variables as far as that is certain; what it sets is else not known."""
+        for word in said[1:]:
+            if command == "let":
+                self._calculated(word.text, line)
+            elif re.fullmatch(r"[A-Za-z_]\w*", word.text):
+                self._forget(word.text, command, line)
+
+    def _calculated(self, expression: str, line: int) -> None:
+        """Follow an arithmetic assignment, `X++` or `X += 2`; other ones leave what they set unknown."""
+        match = re.fullmatch(r"\s*(\w+)\s*(?:(\+\+|--)|([-+*/%]?)=(?!=)(.*))\s*", expression, re.DOTALL)
+        if match is not None:
+            right = f"{match[1]} {match[2][0]} 1" if match[2] else match[4]
+            right = f"{match[1]} {match[3]} ({right})" if match[3] else right
+            number = self.arithmetic(right)
+            if number is not None:
+                self._assign(match[1], Said(str(number), self._origin(line)))
+                return
+        for name in _CALCULATED.findall(expression):
+            self._forget("".join(name), "arithmetic", line)
+
+    def _forget(self, name: str, why: str, line: int) -> None:
+        self._assign(name, Said(f"${name}", self._origin(line), f"{why}: {name}"))
+
+    def _forget_all(self, node: Node, why: str) -> None:
+        """Take what is assigned in a part that is not followed for unknown."""
+        text = self.script.text(node)
+        line = self.script.line(node)
+        names = [*_NAMED.findall(text), *("".join(found) for found in _CALCULATED.findall(text) if "((" in text)]
+        for name in dict.fromkeys(names):
+            self._forget(name, why, line)
 
     def _assignment(self, word: Word, first: int) -> tuple[str, Value] | None:
         head = word.pieces[0] if word.pieces else None
@@ -170,6 +245,9 @@ class Evaluator(Values):
             if isinstance(old, Said):
                 return replace(said, value=f"{text}:{old.text}", prepended=old.prepended)
             return replace(said, value=text, prepended=True)
+        if pieces and pieces[0].kind == "text" and not pieces[0].quoted and re.match(r"~(?:/|\Z)", pieces[0].text):
+            rest = Piece("text", pieces[0].text[1:], pieces[0].text[1:])
+            pieces = (Piece("variable", "HOME", "$HOME"), *((rest,) if rest.text else ()), *pieces[1:])
         return self.one(pieces, line)
 
     def _before_own(self, name: str, pieces: tuple[Piece, ...]) -> tuple[Piece, ...] | None:
@@ -196,11 +274,15 @@ class Evaluator(Values):
     def _declare(self, command: str, words: Sequence[Word], first: int) -> None:
         flags = "".join(word.source for word in words if word.source.startswith("-"))
         exports = command == "export" or "x" in flags
-        for word in words:
-            pair = self._assignment(word, first)
+        pairs = [(word, self._assignment(word, first)) for word in words]  # All are filled in before any counts.
+        for word, pair in pairs:
+            name = pair[0] if pair else word.source
+            if command in {"local", "declare", "typeset"} and self._locals and not name.startswith("-"):
+                self._locals[-1].setdefault(name, self.state.variables.get(name))
             if pair is not None:
                 self._assign(*pair)
-            name = pair[0] if pair else word.source
+                if "i" in flags and isinstance(pair[1], Said):
+                    self._calculated(f"{name}={pair[1].text}", first + word.line)
             if exports and not name.startswith("-"):
                 if "n" in flags:
                     self.state.exported.pop(name, None)
@@ -225,7 +307,14 @@ class Evaluator(Values):
         self.state.positional = tuple(
             value for word in words for value in self.values(word.pieces, first + word.line)
         )
+        self._locals.append({})
         yield from self._walk(self._functions[name])
+        for hidden, value in self._locals.pop().items():
+            if value is None:
+                self.state.variables.pop(hidden, None)
+            else:
+                self.state.variables[hidden] = value
+        self._leaving = "" if self._leaving == "return" else self._leaving
         self.state.positional = before
 
     def _function(self, node: Node) -> Iterator[Ran]:
@@ -253,6 +342,8 @@ class Evaluator(Values):
         for value in values:
             self.state.variables[name] = value
             yield from self._walk(body)
+            if self._left_loop():
+                return
 
     def _c_for(self, node: Node) -> Iterator[Ran]:
         text = self.script.text(node)
@@ -271,8 +362,17 @@ class Evaluator(Values):
                         return
                     self.state.variables[head[1]] = Said(str(number), self._origin(line))
                     yield from self._walk(body)
+                    if self._left_loop():
+                        return
                 return
         yield from self._not_followed(node, "a loop whose ends are only known where it runs")
+
+    def _left_loop(self) -> bool:
+        """Whether what ran in a loop leaves it; `continue` has only ended this time."""
+        leaving = self._leaving
+        if leaving in {"break", "continue"}:
+            self._leaving = ""
+        return leaving not in {"", "continue"}
 
     def _while(self, node: Node) -> Iterator[Ran]:
         yield from self._not_followed(node, "a loop that runs as long as something holds")
@@ -303,7 +403,7 @@ class Evaluator(Values):
             if holds is None and self._ends_the_script(body):
                 holds = False  # Where it does, nothing runs.
             if holds is None:
-                if any(map(self._matters, (part for _, parts in branches for part in parts))):
+                if any(map(self._changes, (part for _, parts in branches for part in parts))):
                     text = self.script.text(condition).splitlines()[0] if condition is not None else ""
                     self.notes.append(
                         note(
@@ -315,17 +415,23 @@ class Evaluator(Values):
                     )
                 holds = True
             if holds:
+                certain = condition is None or self._holds(condition) is not None
+                self._assumed += not certain
                 for part in body:
                     yield from self._walk(part)
+                self._assumed -= not certain
                 return
 
     def _ends_the_script(self, body: Sequence[Node]) -> bool:
-        return bool(body) and re.match(r"(?:exit|return)\b", self.script.text(body[-1])) is not None
+        return bool(body) and re.match(r"(?:exit|return|break|continue)\b", self.script.text(body[-1])) is not None
 
     def _holds(self, condition: Node) -> bool | None:
         """Return whether a condition holds; None when only the machine knows."""
         text = self.script.text(condition).strip()
         match = re.fullmatch(r"\[\[?\s+(.*?)\s+\]\]?", text, re.DOTALL)
+        if text.startswith("((") and text.endswith("))"):
+            number = self.arithmetic(text[2:-2])
+            return None if number is None else number != 0
         if match is None:
             return {"true": True, "false": False, ":": True}.get(text)
         words = [self.one(word.pieces, 0) for words in statements(match[1]) for word in words]
@@ -336,23 +442,64 @@ class Evaluator(Values):
             return texts[0] == texts[2]
         if len(texts) == 3 and texts[1] in {"!=", "-ne"}:
             return texts[0] != texts[2]
+        if len(texts) == 3 and texts[1] in _COMPARED:
+            number = self.arithmetic(f"{texts[0]} {_COMPARED[texts[1]]} {texts[2]}")
+            return None if number is None else number != 0
         if len(texts) == 2 and texts[0] in {"-z", "-n"}:
             return (texts[1] == "") == (texts[0] == "-z")
         return None
 
     def _list(self, node: Node) -> Iterator[Ran]:
-        """Follow both sides of `&&`, and of `||` the left one, which is what runs when all goes well."""
-        children = node.named_children
+        """Follow both sides of `&&`, and of `||` the left one, which is what runs when all goes well.
+
+        What a condition that only the machine knows decides is followed after `&&`, and said; after `||` it is not.
+        """
+        left, *rights = node.named_children
         operator = next((child.type for child in node.children if child.type in {"&&", "||"}), "&&")
-        if (
-            operator == "&&"
-            and children
-            and children[0].type == "test_command"
-            and (self._holds(children[0]) is False)
-        ):
+        holds = self._truth(left)
+        yield from self._walk(left)
+        if not rights or holds is (operator == "||"):
             return
-        for child in children[: 1 if operator == "||" else None]:
-            yield from self._walk(child)
+        right = rights[-1]
+        tested = left.type == "test_command" or self.script.text(left).startswith("((")
+        if holds is None and operator == "&&" and tested:
+            if self._ends_the_script([right]):
+                return
+            self._say(right, f"`{self._first_line(left)} && ...` was read as if it held")
+            self._assumed += 1
+            yield from self._walk(right)
+            self._assumed -= 1
+        elif holds is None and operator == "||":
+            self._forget_all(right, "||")
+            if self._serves(right):
+                what = "a server that runs when what is before `||` fails"
+                self._unread(f"{what}: not read", self._origin(self.script.line(right)))
+            elif self._matters(right):
+                self._say(right, f"`... || {self._first_line(right)}` was read as if what is before it did well")
+        else:
+            yield from self._walk(right)
+
+    def _truth(self, node: Node) -> bool | None:
+        """Return whether what stands before `&&` or `||` does well; None when only the machine knows."""
+        if node.type != "list":
+            return self._holds(node)
+        left, right = node.named_children[0], node.named_children[-1]
+        first = self._truth(left)
+        if any(child.type == "||" for child in node.children):
+            return True if first else self._truth(right)
+        if not first:
+            return first
+        return True if right.type == "command" else self._truth(right)
+
+    def _say(self, node: Node, message: str) -> None:
+        if self._changes(node):
+            place = self._origin(self.script.line(node))
+            self.notes.append(note(Kind.ASSUMPTION, redacted_text(message), place))
+
+    def _first_line(self, node: Node) -> str:
+        text = self.script.text(node).strip()
+        line = text.splitlines()[0] if text else ""
+        return line if len(line) <= 60 else f"{line[:57]}..."
 
     def _redirected(self, node: Node) -> Iterator[Ran]:
         body = node.child_by_field_name("body")
@@ -389,8 +536,18 @@ class Evaluator(Values):
         for child in node.named_children:
             yield from self._walk(child)
         self.state = before
+        self._leaving = ""
+
+    def _compound(self, node: Node) -> Iterator[Ran]:
+        text = self.script.text(node)
+        if text.startswith("((") and text.endswith("))"):
+            self._calculated(text[2:-2], self.script.line(node))
+            return
+        for child in node.named_children:
+            yield from self._walk(child)
 
     def _not_followed(self, node: Node, why: str) -> Iterator[Ran]:
+        self._forget_all(node, why.partition(":")[0])
         if self._matters(node):
             self._unread(f"{why}: not read from here to the end of it", self._origin(self.script.line(node)))
         return iter(())
@@ -399,6 +556,24 @@ class Evaluator(Values):
         """Whether something within can change what serves."""
         return _MATTERS.search(self.script.text(node)) is not None
 
+    def _changes(self, node: Node) -> bool:
+        """Whether it matters, or sets a variable that may."""
+        return self._matters(node) or _NAMED.search(self.script.text(node)) is not None
+
+    def _serves(self, node: Node) -> bool:
+        return _STARTS.search(self.script.text(node)) is not None
+
+
+_STARTS = re.compile(r"\bvllm\s+serve\b|vllm\.entrypoints|launch_online_dp|_proxy\w*\.py|run_dp_template")
+"""What starts a part of a cluster."""
+
+_NAMED = re.compile(r"(?:^|[\s;({&|])([A-Za-z_]\w*)\+?=", re.MULTILINE)
+"""An assignment of a shell."""
+
+_CALCULATED = re.compile(r"(\w+)\s*(?:\+\+|--|(?:[-+*/%&|^]|<<|>>)?=(?!=))|(?:\+\+|--)\s*(\w+)")
+"""An assignment in arithmetic."""
+
+_COMPARED = {"-gt": ">", "-ge": ">=", "-lt": "<", "-le": "<="}
 
 _MATTERS = re.compile(r"\bvllm\b|launch_online_dp|_proxy|docker\s+run|\bexport\b|run_dp_template|\.sh\b")
 
@@ -426,6 +601,7 @@ def _branches(node: Node) -> list[tuple[Node | None, list[Node]]]:
 _STEPS: Mapping[str, Callable[[Evaluator, Node], Iterator[Ran]]] = {
     "comment": Evaluator._comment,
     "command": Evaluator._simple,
+    "compound_statement": Evaluator._compound,
     "variable_assignment": Evaluator._simple,
     "variable_assignments": Evaluator._simple,
     "declaration_command": Evaluator._simple,

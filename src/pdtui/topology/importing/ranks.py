@@ -345,7 +345,8 @@ class _Sorter:
         return found[0].text if found else ""
 
     def _variable(self, name: str, said: Said) -> Any:
-        if (is_secret(name) and said.text) or redacted_text(said.text) != said.text:
+        named = f"{name}={said.text}"  # What a proxy's password looks like depends on the name.
+        if (is_secret(name) and said.text) or redacted_text(named) != named:
             if not said.text.startswith("$"):
                 message = (
                     f"the value of {name} holds a secret and was not copied: it comes from the node's environment"
@@ -359,7 +360,7 @@ class _Sorter:
             self.add(Kind.CONTRADICTION, message, said.origin)
         if said.prepended:
             return {"prepend": said.text}
-        if (said.unknown and "$(" in said.unknown) or "`" in said.unknown:
+        if said.unknown and ("$(" in said.unknown or "`" in said.unknown or not said.unknown.startswith("$")):
             self.add(Kind.UNREAD, f"{name}: `{said.unknown}` is only known where it runs", said.origin)
         return said.text
 

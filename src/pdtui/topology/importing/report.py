@@ -9,6 +9,7 @@ from enum import StrEnum
 from pdtui.text import clean_line
 from pdtui.topology.findings import Finding, Severity
 from pdtui.topology.importing.observed import Origin
+from pdtui.topology.redact import redacted_text
 
 
 class Kind(StrEnum):
@@ -68,7 +69,8 @@ def note(
     severity: Severity = Severity.INFO,
     path: str = "",
 ) -> Note:
-    """Return a note, its text made safe to show."""
+    """Return a note, its text made safe to show; what could not be read is quoted without its secrets."""
+    message = redacted_text(message) if kind is Kind.UNREAD else message
     return Note(kind, clean_line(message), tuple(dict.fromkeys(origins)), rule, severity, path)
 
 

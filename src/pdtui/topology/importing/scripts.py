@@ -37,6 +37,18 @@ from pdtui.topology.redact import redacted_text
 _SEEN_HOST = ("local_ip", "LOCAL_IP", "HCCL_IF_IP", "VLLM_HOST_IP", "HOST_IP", "host_ip", "NODE_IP", "node_ip")
 """Variables that hold the address of the machine on which a script runs."""
 
+_HANDED_ON = re.compile(r"\bvllm['\"]?\s+['\"]?serve\b|vllm\.entrypoints\.|\blaunch_online_dp\.py\b")
+"""What starts a server, anywhere in a command's words."""
+
+_SHOW = frozenset(
+    {
+        *("echo", "printf", "cat", "grep", "egrep", "fgrep", "pgrep", "pkill", "kill", "killall", "ps", "pidof"),
+        *("awk", "sed", "ls", "rm", "cp", "mv", "tail", "head", "which", "type", "logger", "trap", "curl", "test"),
+        *("[", "wc", "sort", "tee", "true", "false", ":", "pip", "python", "git"),
+    }
+)
+"""Programs that may name a server without starting it."""
+
 _SERVES = re.compile(r"template|vllm|serve|prefill|decode|_dp", re.IGNORECASE)
 """Names of scripts that are likely to start a server."""
 
@@ -142,7 +154,7 @@ class _Reader:
                 self._outside(piece, state)
 
     def _run(self, piece: _Piece, script: Script, state: State, host: str = "") -> tuple[list[Ran], Evaluator]:
-        evaluator = Evaluator(script, piece.name, state, host=host or piece.host)
+        evaluator = Evaluator(script, piece.name, state, host=host or piece.host, ends=piece.whole)
         return evaluator.run(), evaluator
 
     def _outside(self, piece: _Piece, state: State) -> None:
@@ -171,7 +183,7 @@ class _Reader:
 
     def _one(self, piece: _Piece, ran: Ran, understood: Understood, depth: int) -> bool:
         host = self._host(piece, ran)
-        env = {**ran.env, **understood.env}
+        env = understood.environment(ran.env)
         if understood.kind == "serve":
             command = serve_command(understood.words, env, host=host, origin=ran.origin)
             if needs_words(command):
@@ -205,8 +217,15 @@ class _Reader:
         elif understood.kind == "script":
             return self._called(ran, understood, host, env)
         else:
+            self._not_followed(ran, understood)
             return False
         return understood.kind != "source"
+
+    def _not_followed(self, ran: Ran, understood: Understood) -> None:
+        """Name a command that hands a server to something else to run, in a way that is not known here."""
+        program = understood.name.rsplit("/", 1)[-1]
+        if program not in _SHOW and _HANDED_ON.search(" ".join(word.text for word in ran.words)):
+            self._unread(f"what {program} starts here is not followed, and it is a server", ran.origin)
 
     def _other_flow(self, proxy: ProxyCommand) -> bool:
         return bool(self.wanted.flow) and proxy.layerwise != (self.wanted.flow == "layerwise")
@@ -233,11 +252,13 @@ class _Reader:
 
     def _nested(self, piece: _Piece, ran: Ran, understood: Understood, depth: int) -> None:
         """Follow the command line of `bash -c` or ssh."""
-        words = understood.words if understood.kind == "remote" else understood.words[:1]
+        inside = understood.kind == "shell" and understood.name != "eval"
+        words = understood.words
         if not words:
             return
-        text = " ".join(word.text for word in words)
-        if any(word.unknown for word in words) and not re.search(r"vllm|launch|proxy", text):
+        line = words[:1] if inside else words
+        text = " ".join(word.text for word in line)
+        if any(word.unknown for word in line) and not re.search(r"vllm|launch|proxy", text):
             return
         host = ran.host or piece.host
         if understood.kind == "remote":
@@ -245,7 +266,9 @@ class _Reader:
             host = name
             if at:
                 self.users[name] = user
-        state = State(dict(ran.env), dict.fromkeys(ran.env))
+        env = understood.environment(ran.env)
+        variables = {**ran.variables, **env} if understood.name == "eval" else dict(env)
+        state = State(variables, dict.fromkeys(env), words[2:] if inside and words[1:] else None)
         inner = _Piece(piece.name, text, words[0].origin.line, host, piece.whole)
         found, evaluator = self._run(inner, Script(text, inner.first_line), state, host)
         self.notes += evaluator.notes
@@ -311,7 +334,7 @@ class _Reader:
         for ran in found:
             understood = understand(ran.words)
             if understood.kind == "serve":
-                own = {**ran.env, **understood.env}
+                own = understood.environment(ran.env)
                 place = host or self._host(piece, ran) or first_address(started)
                 self.commands.append(serve_command(understood.words, own, host=place, origin=ran.origin))
 

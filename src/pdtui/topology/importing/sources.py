@@ -13,6 +13,7 @@ from pdtui.topology.importing.observed import (
     ServeCommand,
 )
 from pdtui.topology.importing.report import Kind, Note, note
+from pdtui.topology.importing.words import Word, statements
 
 LARGEST = 4 * 1024 * 1024
 """Bytes of a file; scripts are a thousandth of it."""
@@ -79,6 +80,11 @@ def env_fragment(name: str, text: str, host: str, fragments: list[ServeCommand],
     """Read variables: everything after the first = is the value, quotes around all of it aside."""
     env: dict[str, Said] = {}
     for number, line in enumerate(text.split("\n"), 1):
+        if line.lstrip().startswith("export "):
+            several = [_assigned(word) for words in statements(line) for word in words[1:]]
+            if len(several) > 1 and None not in several:  # `export A=1 B=2` is a shell's line.
+                env |= {key: Said(value, Origin(name, number)) for key, value in filter(None, several)}
+                continue
         key, equals, value = line.strip().removeprefix("export ").partition("=")
         if not equals or line.lstrip().startswith("#"):
             continue
@@ -91,6 +97,14 @@ def env_fragment(name: str, text: str, host: str, fragments: list[ServeCommand],
             _unread(notes, f"{key} is no name of a variable", Origin(name, number))
     if env:
         fragments.append(ServeCommand(host, None, {}, env, Origin(name, 1)))
+
+
+def _assigned(word: Word) -> tuple[str, str] | None:
+    """Return name and value of an assignment in which nothing is left to a shell; None if it is not that."""
+    if any(piece.kind != "text" for piece in word.pieces):
+        return None
+    match = re.fullmatch(r"([A-Za-z_]\w*)=(.*)", "".join(piece.text for piece in word.pieces), re.DOTALL)
+    return (match[1], match[2]) if match else None
 
 
 def _unread(notes: list[Note], message: str, origin: Origin) -> None:

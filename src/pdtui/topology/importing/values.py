@@ -6,6 +6,7 @@ import ast
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from operator import eq, ge, gt, le, lt, ne
 
 from pdtui.topology.importing.observed import Origin, Said
 from pdtui.topology.importing.words import Piece, braces, pieces_of
@@ -174,12 +175,14 @@ class Values:
             if not re.fullmatch(r"-?\d{1,9}", text):
                 known = False
                 return "0"
-            return f"({int(text)})"
+            return f"({text})"
 
         text = re.sub(r"\$\{(\w+)\}|\$(\w+)|(?<![\w$])([A-Za-z_]\w*)", number, expression.strip())
         if not known or len(text) > 200 or "**" in text:
             return None
-        text = re.sub(r"(?<!\d)0+(?=\d)", "", text)
+        if re.search(r"(?<![\w.])0[0-9]*[89]", text):
+            return None  # Bash refuses it: what begins with 0 is octal.
+        text = re.sub(r"(?<![\w.])0+(?=[0-7])", "0o", text)
         try:
             return _calculate(ast.parse(text.replace("/", "//"), mode="eval").body)
         except (SyntaxError, ValueError, ZeroDivisionError, RecursionError, MemoryError):
@@ -192,6 +195,10 @@ def _calculate(node: ast.expr) -> int | None:
     if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.USub | ast.UAdd):
         value = _calculate(node.operand)
         return None if value is None else (-value if isinstance(node.op, ast.USub) else value)
+    if isinstance(node, ast.Compare) and len(node.ops) == 1:
+        left, right = _calculate(node.left), _calculate(node.comparators[0])
+        compare = _COMPARISONS.get(type(node.ops[0]))
+        return None if left is None or right is None or compare is None else int(compare(left, right))
     if isinstance(node, ast.BinOp):
         left, right = _calculate(node.left), _calculate(node.right)
         operation = _OPERATIONS.get(type(node.op))
@@ -204,8 +211,17 @@ _OPERATIONS: Mapping[type[ast.operator], Callable[[int, int], int]] = {
     ast.Add: lambda left, right: left + right,
     ast.Sub: lambda left, right: left - right,
     ast.Mult: lambda left, right: left * right,
-    ast.FloorDiv: lambda left, right: left // right,
-    ast.Mod: lambda left, right: left % right,
+    ast.FloorDiv: lambda left, right: abs(left) // abs(right) * (1 if (left < 0) == (right < 0) else -1),
+    ast.Mod: lambda left, right: abs(left) % abs(right) * (-1 if left < 0 else 1),
+}
+
+_COMPARISONS: Mapping[type[ast.cmpop], Callable[[int, int], bool]] = {
+    ast.Gt: gt,
+    ast.GtE: ge,
+    ast.Lt: lt,
+    ast.LtE: le,
+    ast.Eq: eq,
+    ast.NotEq: ne,
 }
 
 _STANDS_IN = 0xE000
