@@ -167,9 +167,11 @@ def _text(work: Work) -> str:
 def _without_secrets(work: Work, value: Any, path: tuple[str | int, ...]) -> Any:
     """Return a part of the file with what looks like a secret hidden, wherever it stands, and asked for."""
     if isinstance(value, Mapping):
-        return value if is_reference(value) else {
-            key: _without_secrets(work, inner, (*path, key)) for key, inner in value.items()
-        }
+        return (
+            value
+            if is_reference(value)
+            else {key: _without_secrets(work, inner, (*path, key)) for key, inner in value.items()}
+        )
     if isinstance(value, list | tuple):
         return [_without_secrets(work, inner, (*path, number)) for number, inner in enumerate(value)]
     if not isinstance(value, str) or not value:

@@ -157,7 +157,8 @@ def model(work: Work) -> dict[str, Any]:
 
 
 def _unknown(work: Work, said: Said, path: tuple[str | int, ...], what: str) -> None:
-    work.asked.append((path, f"{what} is only known where it runs (`{redacted_text(said.unknown)}` in {said.origin})"))
+    shown = redacted_text(said.unknown)
+    work.asked.append((path, f"{what} is only known where it runs (`{shown}` in {said.origin})"))
 
 
 def _first_served(rank: Rank) -> Said | None:

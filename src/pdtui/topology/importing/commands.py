@@ -59,7 +59,7 @@ class Understood:
     env: Mapping[str, Said]
     """Variables set by a wrapper, `env A=B`."""
     kept: frozenset[str] | None = None
-    """Variables of the script that reach it; None: all but `removed`. A container and another host have their own."""
+    """Variables of the script that reach it, None: all but `removed`; in a container or on another host: few."""
     removed: frozenset[str] = frozenset()
     """Variables that `env -u` takes away."""
 

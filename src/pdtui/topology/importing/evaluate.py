@@ -60,8 +60,15 @@ class Evaluator(Values):
         *,
         host: str = "",
         ends: bool = True,
+        others: Mapping[str, tuple[str, str]] | None = None,
     ) -> None:
-        """Read a script; `ends`: an `exit` ends it, which in a guide is only typed on the way."""
+        """Read a script; `ends`: an `exit` ends it, which in a guide is only typed on the way.
+
+        `others` are the files that it may source: by their last name, their name and text.
+        """
+        self.others = others or {}
+        self.sourced: set[str] = set()
+        """Names of those that it did."""
         self.script = script
         super().__init__(source, state or State())
         self.host = host
@@ -159,6 +166,8 @@ class Evaluator(Values):
         elif name in self._functions and not assigned:
             yield from self._call(name, rest[1:], first)
         else:
+            if name in {"source", "."} and len(said) > 1:
+                yield from self._source(said[1].text.rsplit("/", 1)[-1])
             env = self.state.env() | {key: value for key, value in assigned.items() if isinstance(value, Said)}
             line = first + rest[0].line
             yield Ran(
@@ -168,6 +177,19 @@ class Evaluator(Values):
                 self._origin(line),
                 self.host,
             )
+
+    def _source(self, last: str) -> Iterator[Ran]:
+        """Follow a file that is sourced, if it is here: what it sets counts from here on."""
+        name, text = self.others.get(last, ("", ""))
+        if not name or self._depth >= _DEEPEST:
+            return  # Files that source each other end at the latest when nothing is left to follow.
+        self.sourced.add(name)
+        inner = Evaluator(Script(text), name, self.state, host=self.host, ends=self._ends, others=self.others)
+        inner.sourced = self.sourced
+        inner._budget, inner._depth = self._budget, self._depth + 1
+        yield from inner._walk(inner.script.root)
+        self._budget = inner._budget
+        self.notes += inner.notes
 
     def _only_for_it(self, words: Sequence[Word], first: int) -> dict[str, Value]:
         """Return the assignments in front of a command, each made in sight of those before it, and undone."""
@@ -452,7 +474,7 @@ class Evaluator(Values):
     def _list(self, node: Node) -> Iterator[Ran]:
         """Follow both sides of `&&`, and of `||` the left one, which is what runs when all goes well.
 
-        What a condition that only the machine knows decides is followed after `&&`, and said; after `||` it is not.
+        What depends on a condition that only the machine knows is followed after `&&`, and said; not after `||`.
         """
         left, *rights = node.named_children
         operator = next((child.type for child in node.children if child.type in {"&&", "||"}), "&&")
@@ -515,10 +537,24 @@ class Evaluator(Values):
                 text = self.script.text(inside)
                 quoted = re.match(r"<<-?\s*[\"'\\]", self.script.text(here)) is not None
                 self.files[name] = (text if quoted else _unescaped(text), self.script.line(inside))
+        if body is not None:
+            self._written(node, body, here, target is not None if here is not None else False)
         if body is not None and body.type == "command" and here is None:
             yield from self._simple(node)  # Words may follow a redirection.
         elif body is not None:
             yield from self._walk(body)
+
+    def _written(self, node: Node, body: Node, here: Node | None, is_kept: bool) -> None:
+        """Name what is handed to a program as its input, or written to a script, when that starts a server."""
+        program = self.script.text(body).split(None, 1)[0].rsplit("/", 1)[-1] if self.script.text(body) else ""
+        text = self.script.text(node)
+        handed = here is not None and not is_kept and (program != "cat" or "|" in text.split("\n", 1)[0])
+        written = here is None and program in {"echo", "printf"} and re.search(r">\s*\S+\.sh\b", text) is not None
+        if (handed or written) and self._serves(node):
+            what = "its input" if handed else "a script that is written here"
+            self._unread(
+                f"{program}: {what} starts a server, and is not followed", self._origin(self.script.line(node))
+            )
 
     def _skip(self, node: Node) -> Iterator[Ran]:
         del node

@@ -31,7 +31,7 @@ from pdtui.topology.importing.shell import Script
 from pdtui.topology.importing.sources import Source, decoded, env_fragment, json_fragment
 from pdtui.topology.importing.targets import targets
 from pdtui.topology.importing.templates import first_address, flow_of, is_address, needs_words, without_words
-from pdtui.topology.importing.values import State
+from pdtui.topology.importing.values import State, Value
 from pdtui.topology.redact import redacted_text
 
 _SEEN_HOST = ("local_ip", "LOCAL_IP", "HCCL_IF_IP", "VLLM_HOST_IP", "HOST_IP", "host_ip", "NODE_IP", "node_ip")
@@ -99,6 +99,8 @@ class _Reader:
     targets: list[Target] = field(default_factory=list)
     _direct: list[tuple[_Piece, ServeCommand]] = field(default_factory=list)
     """Commands of scripts that need no words."""
+    sourced: set[str] = field(default_factory=set)
+    """Files that others source: they count there, and for nobody else."""
     users: dict[str, str] = field(default_factory=dict)
     """Host -> user of SSH."""
 
@@ -154,8 +156,21 @@ class _Reader:
                 self._outside(piece, state)
 
     def _run(self, piece: _Piece, script: Script, state: State, host: str = "") -> tuple[list[Ran], Evaluator]:
-        evaluator = Evaluator(script, piece.name, state, host=host or piece.host, ends=piece.whole)
-        return evaluator.run(), evaluator
+        evaluator = Evaluator(
+            script, piece.name, state, host=host or piece.host, ends=piece.whole, others=self._others(piece)
+        )
+        found = evaluator.run()
+        self.sourced |= evaluator.sourced
+        return found, evaluator
+
+    def _others(self, piece: _Piece) -> dict[str, tuple[str, str]]:
+        """Return the files that a script may source, those in its own folder before those of the same name."""
+        folder = piece.name.rpartition("/")[0]
+        whole = [one for one in self.pieces if one.whole and not one.written]
+        return {
+            one.base: (one.name, one.text)
+            for one in sorted(whole, key=lambda one: one.name.rpartition("/")[0] == folder)
+        }
 
     def _outside(self, piece: _Piece, state: State) -> None:
         env = {
@@ -267,7 +282,7 @@ class _Reader:
             if at:
                 self.users[name] = user
         env = understood.environment(ran.env)
-        variables = {**ran.variables, **env} if understood.name == "eval" else dict(env)
+        variables: dict[str, Value] = {**ran.variables, **env} if understood.name == "eval" else {**env}
         state = State(variables, dict.fromkeys(env), words[2:] if inside and words[1:] else None)
         inner = _Piece(piece.name, text, words[0].origin.line, host, piece.whole)
         found, evaluator = self._run(inner, Script(text, inner.first_line), state, host)
@@ -419,8 +434,13 @@ class _Reader:
             commands = [command for command in commands if flow_of(command) in ("", flow)]
             proxies = [proxy for proxy in proxies if proxy.layerwise == (flow == "layerwise")] or proxies
         commands = commands or self.fragments
-        if self.fragments and commands is not self.fragments:
-            extra = {key: said for fragment in self.fragments for key, said in fragment.env.items()}
+        loose = [fragment for fragment in self.fragments if fragment.origin.source not in self.sourced]
+        if loose and commands is not self.fragments:
+            extra = {key: said for fragment in loose for key, said in fragment.env.items()}
+            if extra:
+                message = f"nothing sources what sets {', '.join(extra)}; taken as set for every rank"
+                where = dict.fromkeys(fragment.origin for fragment in loose if fragment.env)
+                self.notes.append(note(Kind.ASSUMPTION, message, *where))
             commands = [replace(command, env={**extra, **command.env}) for command in commands]
         hosts = [Host(name, ssh_user=user) for name, user in self.users.items()]
         return Observed(
