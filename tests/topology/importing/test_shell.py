@@ -17,6 +17,7 @@ from pdtui.topology.importing.scripts import read
 from pdtui.topology.importing.shell import Script
 from pdtui.topology.importing.sources import Source
 from pdtui.topology.importing.values import State
+from pdtui.topology.vllm_flags import long_name
 
 TEXT = st.text(st.characters(codec="utf-8", exclude_characters="\x00\r"), max_size=20)
 NAME = st.from_regex(r"[A-Z][A-Z0-9_]{0,8}", fullmatch=True)
@@ -161,7 +162,7 @@ def test_random_words_become_those_of_bash(words: list[list[str]]) -> None:
 
 @settings(max_examples=60, deadline=None)
 @given(
-    st.lists(TEXT.filter(lambda text: not text.startswith("--")), max_size=3),
+    st.lists(TEXT.filter(lambda text: not text.startswith("--") and not long_name(text)), max_size=3),
     st.dictionaries(NAME, TEXT, max_size=4),
 )
 def test_any_values_that_are_quoted_are_given_back(values: list[str], env: dict[str, str]) -> None:

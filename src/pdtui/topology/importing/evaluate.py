@@ -153,7 +153,10 @@ class Evaluator(Values):
             self._set([word.source for word in rest[1:]])
             if any(word.source == "--" for word in rest[1:]):
                 texts = [value.text for value in said]
-                self.state.positional = said[texts.index("--") + 1 :]
+                given = said[texts.index("--") + 1 :]
+                # `A=("$@") ... set -- "${A[@]}"`: the script's own words again, which are not known.
+                own = len(given) == 1 and given[0].unknown.strip('"') in {"$@", "${@}"}
+                self.state.positional = None if own else given
         elif name == "shift" and self.state.positional:
             count = said[1].number if len(said) > 1 else 1
             self.state.positional = None if count is None else self.state.positional[count:]
@@ -496,7 +499,7 @@ class Evaluator(Values):
             if self._serves(right):
                 what = "a server that runs when what is before `||` fails"
                 self._unread(f"{what}: not read", self._origin(self.script.line(right)))
-            elif self._matters(right):
+            elif self._matters(right) and not _HANDLED.match(self.script.text(right)):
                 self._say(right, f"`... || {self._first_line(right)}` was read as if what is before it did well")
         else:
             yield from self._walk(right)
@@ -597,8 +600,12 @@ class Evaluator(Values):
         return self._matters(node) or _NAMED.search(self.script.text(node)) is not None
 
     def _serves(self, node: Node) -> bool:
-        return _STARTS.search(self.script.text(node)) is not None
+        text = self.script.text(node)
+        return _STARTS.search(text) is not None and _HANDLED.match(text) is None
 
+
+_HANDLED = re.compile(r"\s*(?:ln|cp|mv|rm|cat|ls|chmod|test|\[|scp|wget|curl)\s")
+"""What does something with a file and starts nothing of it."""
 
 _STARTS = re.compile(r"\bvllm\s+serve\b|vllm\.entrypoints|launch_online_dp|_proxy\w*\.py|run_dp_template")
 """What starts a part of a cluster."""
